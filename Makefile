@@ -1,0 +1,38 @@
+# Needs Python 3.11 or newer, make and a package registry; everything else goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench env clean
+
+demo: .venv/base
+	rm -rf runs/demo
+	$(BIN)/mainspring run scenarios/demo.toml --out runs/demo
+
+test: .venv/dev
+	$(BIN)/pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/run.py
+
+env: .venv/dev
+
+clean:
+	rm -rf .venv runs dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+.venv/base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP_INSTALL) --editable .
+	touch $@
+
+.venv/dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP_INSTALL) --editable '.[dev]'
+	touch .venv/base $@

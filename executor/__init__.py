@@ -1,0 +1,1 @@
+"""The real world: the same actions on real devices. Nothing is here yet; see CHANGELOG.md."""

@@ -1,0 +1,233 @@
+"""The controller's books: what a policy may do, and how every request ends exactly once.
+
+`Actions` is the `out` of a policy. It believes nothing: an action that names an unknown or ended
+request, a task already in flight, an unknown lane, model or batch size, is refused with a
+`Refusal`, counted, and changes nothing. What passes lies in `sent`, `ended` and `wakes` until the
+world takes it. `Controller` feeds a policy its events and keeps the books beside it.
+
+The same two objects run in the simulation and in the live controller.
+Not here: time, messages, and the controller's own service time.
+"""
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from scheduler.policy import Policy
+from scheduler.records import (
+    Action,
+    AnswerKind,
+    GpuInfo,
+    Infer,
+    Load,
+    ModelInfo,
+    Reason,
+    Refusal,
+    Request,
+    Result,
+    Status,
+    Unload,
+)
+
+Ended = tuple[Request, AnswerKind, Reason, int, int]
+"""A request that the policy ended: the answer's kind, the reason if there is no answer, and the
+GPU and batch size that served it (-1 and 0 where none did)."""
+
+
+class Actions:
+    """What a policy may do. Every method returns at once; nothing has happened yet when it does."""
+
+    def __init__(self, gpus: tuple[GpuInfo, ...], models: tuple[ModelInfo, ...]) -> None:
+        self.now_ns = 0
+        self.sent: list[tuple[int, Action]] = []
+        """(GPU, action) in the order of emission."""
+        self.ended: list[Ended] = []
+        self.wakes: list[tuple[int, Hashable]] = []
+        self.refusals = [0] * len(Refusal)
+        self.live: dict[int, Request] = {}
+        """Requests that have not ended."""
+        self.work: dict[int, Infer | Result] = {}
+        """What carries a task: the action while in flight, its result once done."""
+        self.gpu_of_lane = {lane: gpu.id for gpu in gpus for lane in gpu.lanes}
+        self._batch_sizes = [frozenset(model.batch_sizes) for model in models]
+        self._next_id = 0
+
+    def load(
+        self, lane: int, model: int, earliest_ns: int, latest_ns: int, expected_ns: int
+    ) -> int | None:
+        """Copy a model's weights to the GPU of `lane`. Returns the action's id, None if refused."""
+        return self._move(Load, lane, model, earliest_ns, latest_ns, expected_ns)
+
+    def unload(self, lane: int, model: int, earliest_ns: int, latest_ns: int) -> int | None:
+        """Free a model's pages on the GPU of `lane`. Returns the action's id, None if refused."""
+        return self._move(Unload, lane, model, earliest_ns, latest_ns, 0)
+
+    def infer(
+        self,
+        lane: int,
+        model: int,
+        batch: int,
+        tasks: tuple[int, ...],
+        earliest_ns: int,
+        latest_ns: int,
+        expected_ns: int,
+    ) -> int | None:
+        """Run one batch. Returns the action's id, None if refused.
+
+        batch: the size that is executed and charged; at least len(tasks).
+        tasks: ids of the requests that ride in it.
+        """
+        gpu = self._check(lane, model, earliest_ns, latest_ns)
+        if gpu is None:
+            return None
+        if batch not in self._batch_sizes[model]:
+            return self._refuse(Refusal.UNKNOWN_BATCH)
+        if not 0 < len(tasks) <= batch:
+            return self._refuse(Refusal.TOO_MANY_TASKS)
+        if len(set(tasks)) < len(tasks):
+            return self._refuse(Refusal.TASK_IN_FLIGHT)
+        live, work = self.live, self.work
+        for task in tasks:
+            if task not in live:
+                return self._refuse(Refusal.UNKNOWN_REQUEST)
+            if type(work.get(task)) is Infer:
+                return self._refuse(Refusal.TASK_IN_FLIGHT)
+        action_id = self._next_id
+        self._next_id = action_id + 1
+        action = Infer(action_id, lane, model, batch, tasks, earliest_ns, latest_ns, expected_ns)
+        for task in tasks:
+            work[task] = action
+        self.sent.append((gpu, action))
+        return action_id
+
+    def answer(self, request_id: int) -> bool:
+        """Send a request's prediction to its client. Returns whether it was accepted."""
+        served = self.work.get(request_id)
+        if type(served) is not Result:
+            known = request_id in self.live
+            self._refuse(Refusal.NOT_SERVED if known else Refusal.UNKNOWN_REQUEST)
+            return False
+        del self.work[request_id]
+        action = served.action
+        assert type(action) is Infer
+        self.ended.append(
+            (
+                self.live.pop(request_id),
+                AnswerKind.PREDICTION,
+                Reason.NOTHING,
+                self.gpu_of_lane[action.lane],
+                action.batch,
+            )
+        )
+        return True
+
+    def reject(self, request_id: int, reason: Reason) -> bool:
+        """End a request without an answer. Returns whether it was accepted."""
+        request = self.live.pop(request_id, None)
+        if request is None:
+            self._refuse(Refusal.UNKNOWN_REQUEST)
+            return False
+        self.work.pop(request_id, None)
+        self.ended.append((request, AnswerKind.NONE, reason, -1, 0))
+        return True
+
+    def wake_at(self, at_ns: int, key: Hashable) -> bool:
+        """Ask for `on_wake(key)` at a later time. A new time for a key replaces the old one."""
+        if at_ns <= self.now_ns:
+            self._refuse(Refusal.WAKE_IN_THE_PAST)
+            return False
+        self.wakes.append((at_ns, key))
+        return True
+
+    def _move(
+        self,
+        kind: type[Load] | type[Unload],
+        lane: int,
+        model: int,
+        earliest_ns: int,
+        latest_ns: int,
+        expected_ns: int,
+    ) -> int | None:
+        gpu = self._check(lane, model, earliest_ns, latest_ns)
+        if gpu is None:
+            return None
+        action_id = self._next_id
+        self._next_id = action_id + 1
+        self.sent.append((gpu, kind(action_id, lane, model, earliest_ns, latest_ns, expected_ns)))
+        return action_id
+
+    def _check(self, lane: int, model: int, earliest_ns: int, latest_ns: int) -> int | None:
+        gpu = self.gpu_of_lane.get(lane)
+        if gpu is None:
+            return self._refuse(Refusal.UNKNOWN_LANE)
+        if not 0 <= model < len(self._batch_sizes):
+            return self._refuse(Refusal.UNKNOWN_MODEL)
+        if latest_ns < earliest_ns or latest_ns < self.now_ns:
+            return self._refuse(Refusal.BAD_WINDOW)
+        return gpu
+
+    def _refuse(self, why: Refusal) -> None:
+        self.refusals[why] += 1
+
+
+class Controller:
+    """A policy and its books. A world calls the four handlers, then empties `out`'s lists."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        gpus: tuple[GpuInfo, ...],
+        models: tuple[ModelInfo, ...],
+        rng: np.random.Generator,
+    ) -> None:
+        self.policy = policy
+        self.out = Actions(gpus, models)
+        self.admitted = 0
+        self._start = (gpus, models, rng)
+        self._copies = [0] * len(models)
+
+    def start(self, now_ns: int) -> None:
+        """Introduce the cluster to the policy."""
+        self.out.now_ns = now_ns
+        self.policy.on_start(now_ns, *self._start, self.out)
+
+    def request(self, now_ns: int, request: Request) -> None:
+        """Admit a request."""
+        out = self.out
+        out.now_ns = now_ns
+        assert request.id not in out.live, f"request {request.id} arrived twice"
+        request.cold = not self._copies[request.model]
+        out.live[request.id] = request
+        self.admitted += 1
+        self.policy.on_request(now_ns, request, out)
+
+    def result(self, now_ns: int, result: Result) -> None:
+        """Take a worker's report."""
+        out = self.out
+        out.now_ns = now_ns
+        action = result.action
+        done = result.status is Status.DONE
+        if type(action) is Infer:
+            work = out.work
+            for task in action.tasks:
+                # A request that ended meanwhile has no entry any more.
+                if work.get(task) is action:
+                    if done:
+                        work[task] = result
+                    else:
+                        del work[task]
+        elif done:
+            self._copies[action.model] += 1 if type(action) is Load else -1
+        self.policy.on_result(now_ns, result, out)
+
+    def wake(self, now_ns: int, key: Hashable) -> None:
+        """The time has come that the policy asked for."""
+        self.out.now_ns = now_ns
+        self.policy.on_wake(now_ns, key, self.out)
+
+    def stop(self) -> Iterable[Request]:
+        """The run is over: hand out the requests that have not ended, in order of admission."""
+        left = list(self.out.live.values())
+        self.out.live.clear()
+        self.out.work.clear()
+        return left

@@ -1,0 +1,6 @@
+"""The policies, by name. One file each."""
+
+from scheduler.policies.clockwork import Clockwork
+from scheduler.policies.fifo import Fifo
+
+POLICIES = {"clockwork": Clockwork, "fifo": Fifo}

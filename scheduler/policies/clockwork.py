@@ -1,0 +1,673 @@
+"""Clockwork's controller: choose what each GPU runs next, and when.
+
+Workers do one thing at a time, so their timing is predictable and every choice can be made here.
+For each request there is one *strategy* per batch size: run it in a batch of that size, by its
+deadline less the time such a batch takes. Each GPU keeps the strategies of the models that it
+holds, latest possible start first, and is given work up to `schedule_ahead_ms` before it needs
+it. A strategy that cannot be met, or has too few requests, is dropped; the next one gets its
+chance. Models are loaded where demand is unmet (`scheduler/demand.py`), the least recently used
+ones make room. Every action has a window; a late action is refused by the worker, not run late.
+
+Variant INFER4 of the published artifact (OSDI '20), as read in its source:
+src/clockwork/controller/concurrent_infer_and_load_scheduler.cpp. What differs:
+- The original's threads poll; here the policy acts on events and asks to be woken.
+- A request's strategies enter a GPU's queue one after the other, when the larger one has been
+  dropped, and not all at once: the order in which they are looked at is the same.
+- Faults of the artifact are off unless `faithful_to = "osdi20-artifact"` (see `Faults`).
+
+Not here: networking, and how long a batch takes (see `profiles/`).
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from heapq import heappop, heappush
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from scheduler.demand import Demand
+from scheduler.estimator import Estimator
+from scheduler.ledger import Actions
+from scheduler.records import (
+    FOREVER,
+    GpuInfo,
+    Infer,
+    Load,
+    ModelInfo,
+    Reason,
+    Request,
+    Result,
+    Status,
+)
+from scheduler.view import GpuView
+
+_SOURCE: Final = "Clockwork artifact, concurrent_infer_and_load_scheduler.h"
+
+
+def _ms(about: str, *, most: float, source: str = _SOURCE) -> Meta:
+    return Meta(ge=0, le=most, description=about, extra={"unit": "ms", "source": source})
+
+
+class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Everything that is a constant in the artifact."""
+
+    variant: Annotated[
+        Literal["infer4"],
+        Meta(description="which of the artifact's schedulers", extra={"source": _SOURCE}),
+    ] = "infer4"
+    faithful_to: Annotated[
+        Literal["none", "osdi20-artifact"],
+        Meta(description="whose known faults to repeat", extra={"source": _SOURCE}),
+    ] = "none"
+    default_slo_ms: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e9,
+            description="time in which a GPU ought to serve what lies on it",
+            extra={"unit": "ms", "source": _SOURCE + ", default_slo (capacity of LoadTracker)"},
+        ),
+    ] = 100.0
+    buffer_ms: Annotated[float, _ms("aim to be done this long before the deadline", most=1e6)] = 5.0
+    schedule_ahead_ms: Annotated[
+        float, _ms("give a GPU work this long before it is free", most=1e6)
+    ] = 10.0
+    latest_delta_ms: Annotated[
+        float, _ms("an action may start this long after the planned start", most=1e6)
+    ] = 10.0
+    future_ms: Annotated[
+        float, _ms("an action reaches the worker this long after now", most=1e6)
+    ] = 1.0
+    lag_ms: Annotated[
+        float, _ms("give no work to an engine that is overdue by more", most=1e6)
+    ] = 10.0
+    max_loads: Annotated[
+        int,
+        Meta(ge=1, le=1000, description="outstanding loads a GPU", extra={"source": _SOURCE}),
+    ] = 2
+    load_interval_us: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e6,
+            description="between two loads of a GPU",
+            extra={"unit": "us", "source": _SOURCE + ", schedule_load"},
+        ),
+    ] = 100.0
+    max_load_slo_ms: Annotated[
+        float, _ms("load demand of a request counts for at most this long", most=1e6)
+    ] = 25.0
+    estimate_window: Annotated[
+        int,
+        Meta(ge=1, le=10_000, description="measurements remembered", extra={"source": _SOURCE}),
+    ] = 10
+    estimate_percentile: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of them below the estimate", extra={"source": _SOURCE}),
+    ] = 0.99
+    max_batch: Annotated[
+        int,
+        Meta(ge=1, le=65536, description="larger batch sizes are not used", extra={"source": _SOURCE}),
+    ] = 16
+    max_exec_ms: Annotated[
+        float, _ms("batch sizes that take longer are not used (batch 1 always is)", most=1e9)
+    ] = 250.0
+
+
+class Faults(NamedTuple):
+    """What the artifact gets wrong, and what it costs. All of them or none.
+
+    load_satisfied: "all demand satisfied" compares a pointer with zero and never holds, so every
+        model with any demand is loaded onto every GPU. Costs PCIe time and pages wherever there
+        is more than one GPU.
+    plan_floor: no request is planned for less than schedule_ahead + buffer (15 ms), even if its
+        SLO is shorter. Costs goodput at such SLOs: answers that come late take the GPU from
+        requests that could have been in time.
+    silent_rejects: a request that is given up is told so only at its deadline less the buffer.
+        Costs the client its chance to go elsewhere, or to fail fast.
+    """
+
+    load_satisfied: bool
+    plan_floor: bool
+    silent_rejects: bool
+
+
+class _Model:
+    """A model as this policy sees it."""
+
+    __slots__ = (
+        "id", "pages", "sizes", "chain", "largest", "exec_ns", "load_ns", "queue", "next_seq",
+        "ready_on", "copies", "estimators", "load_estimator", "planned_slo_ns",
+        "exec_slo_ns", "load_slo_ns", "exec_size", "load_size",
+    )  # fmt: skip
+
+    def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
+        usable = [
+            (size, exec_ns)
+            for size, exec_ns in zip(info.batch_sizes, info.exec_ns, strict=True)
+            if size == info.batch_sizes[0]
+            or (size <= params.max_batch and exec_ns <= params.max_exec_ms * 1e6)
+        ]
+        self.id = info.id
+        self.pages = info.pages
+        self.sizes = tuple(size for size, _ in usable)
+        self.exec_ns = tuple(exec_ns for _, exec_ns in usable)
+        """Estimates, in the order of `sizes`; replaced as a whole, so a request can keep its own."""
+        self.chain = tuple(sorted(range(len(usable)), key=lambda k: -self.exec_ns[k]))
+        """The order in which a request's strategies are looked at: earliest start first."""
+        self.largest = _largest_fitting(self.sizes)
+        self.load_ns = info.load_ns
+        self.queue: deque[_Waiting] = deque()
+        self.next_seq = 0
+        self.ready_on: list[_Gpu] = []
+        self.copies = 0
+        """GPUs that hold the model or are loading it."""
+        self.planned_slo_ns = -1
+        """The SLO for which the five below hold; -1 once an estimate has changed."""
+        self.exec_slo_ns = 0
+        """A request is planned to be done this long after its arrival."""
+        self.load_slo_ns = 0
+        """A request speaks for a load of its model this long."""
+        self.exec_size = 0
+        self.load_size = 0
+        """What a request adds to the demand (`scheduler/demand.py`)."""
+        window, percentile = params.estimate_window, params.estimate_percentile
+        self.estimators = [Estimator(ns, window, percentile) for ns in self.exec_ns]
+        self.load_estimator = Estimator(info.load_ns, window, percentile)
+
+
+def _largest_fitting(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """For n = 0, 1, ... sizes[-1] requests: the index of the largest batch size <= n, or -1."""
+    return tuple(
+        max((k for k, size in enumerate(sizes) if size <= n), default=-1)
+        for n in range(sizes[-1] + 1)
+    )
+
+
+class _Waiting:
+    """A request that is not in a batch yet. seq: its number among its model's requests."""
+
+    __slots__ = (
+        "id", "deadline_ns", "seq", "model", "exec_ns", "exec_size", "load_size", "waits",
+    )  # fmt: skip
+
+    def __init__(self, id: int, deadline_ns: int, seq: int, model: _Model) -> None:
+        self.id = id
+        self.deadline_ns = deadline_ns
+        self.seq = seq
+        self.model = model
+        self.exec_ns = model.exec_ns
+        self.exec_size = model.exec_size
+        self.load_size = model.load_size
+        self.waits = True
+
+
+_Strategy = tuple[int, int, int, _Waiting]
+"""Latest start in ns, sequence number, place in the model's chain, request."""
+
+
+class _Gpu(GpuView):
+    """A GPU with its strategies."""
+
+    def __init__(self, info: GpuInfo, future_ns: int, lag_ns: int) -> None:
+        super().__init__(info, future_ns, lag_ns)
+        self.strategies: list[_Strategy] = []
+        self.exec_alarm_ns = FOREVER
+        self.last_load_ns = -FOREVER
+
+
+_SWEEP: Final = -1
+"""Wake key: look for requests whose time has run out. GPU g wakes with key 2g for batches and
+2g + 1 for loads."""
+
+
+class Clockwork:
+    """The policy. See the module's text."""
+
+    Params = ClockworkParams
+
+    def __init__(self, params: ClockworkParams) -> None:
+        self._params = params
+        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * 3)
+        self._buffer_ns = int(params.buffer_ms * 1e6)
+        self._ahead_ns = int(params.schedule_ahead_ms * 1e6)
+        self._delta_ns = int(params.latest_delta_ms * 1e6)
+        self._future_ns = int(params.future_ms * 1e6)
+        self._lag_ns = int(params.lag_ms * 1e6)
+        self._capacity_ns = int(params.default_slo_ms * 1e6)
+        self._max_load_slo_ns = int(params.max_load_slo_ms * 1e6)
+        self._load_interval_ns = int(params.load_interval_us * 1e3)
+        self._models: list[_Model] = []
+        self._gpus: list[_Gpu] = []
+        self._in_flight: dict[int, list[_Waiting]] = {}  # by action id
+        self._seq = 0
+        self._waiting: list[tuple[int, int, _Waiting]] = []
+        """By last chance, and a number against ties. Those that wait no more leave with the sweep."""
+        self._silent: list[tuple[int, int, Reason]] = []  # given up, not told: (when, id, why)
+        self._sweep_ns = FOREVER
+        self._loaders: dict[int, _Gpu] = {}
+        """GPUs that may begin a load, as far as we know; the one that loaded last comes last."""
+
+    # ---- events
+
+    def on_start(
+        self,
+        now_ns: int,
+        gpus: tuple[GpuInfo, ...],
+        models: tuple[ModelInfo, ...],
+        rng: np.random.Generator,
+        out: Actions,
+    ) -> None:
+        self._models = [_Model(model, self._params) for model in models]
+        self._gpus = [_Gpu(gpu, self._future_ns, self._lag_ns) for gpu in gpus]
+        self._demand = Demand(
+            len(models), len(gpus), self._capacity_ns, load_satisfied=self._faults.load_satisfied
+        )
+        self._loaders = {gpu.id: gpu for gpu in self._gpus}
+
+    def on_request(self, now_ns: int, request: Request, out: Actions) -> None:
+        m = self._models[request.model]
+        slo_ns = request.deadline_ns - request.arrival_ns
+        if slo_ns != m.planned_slo_ns:
+            self._plan(m, slo_ns)
+        deadline_ns = request.arrival_ns + m.exec_slo_ns
+        seq = m.next_seq
+        w = _Waiting(request.id, deadline_ns, seq, m)
+        last_chance_ns = self._last_chance_ns(w)
+        if last_chance_ns <= now_ns:
+            cold = now_ns < deadline_ns - m.exec_ns[0] - self._future_ns
+            out.reject(w.id, Reason.CANNOT_LOAD_IN_TIME if cold else Reason.CANNOT_START_IN_TIME)
+            return
+        m.next_seq = seq + 1
+        m.queue.append(w)
+        self._seq += 1
+        heappush(self._waiting, (last_chance_ns, self._seq, w))
+        if last_chance_ns < self._sweep_ns:
+            self._wake_for_sweep(last_chance_ns, out)
+        demand = self._demand
+        demand.add(m.id, w.exec_size, w.load_size, now_ns, now_ns + m.load_slo_ns)
+        ready_on = m.ready_on
+        if ready_on:
+            k = m.chain[0]
+            strategy = (deadline_ns - w.exec_ns[k], self._seq, 0, w)
+            for gpu in ready_on:
+                heappush(gpu.strategies, strategy)
+            until_ns = now_ns + self._ahead_ns
+            if len(ready_on) > 1:
+                ready_on = self._in_turn(ready_on)
+            for gpu in ready_on:
+                if gpu.exec.end_ns < until_ns:
+                    self._schedule_infer(now_ns, gpu, out)
+                    if not w.waits:
+                        break
+        if demand.any_wanted():
+            self._schedule_loads(now_ns, out)
+
+    def on_result(self, now_ns: int, result: Result, out: Actions) -> None:
+        action = result.action
+        gpu = self._gpus[out.gpu_of_lane[action.lane]]
+        m = self._models[action.model]
+        done = result.status is Status.DONE
+        if type(action) is Infer:
+            self._infer_ended(gpu, m, action, result, out)
+            self._schedule_infer(now_ns, gpu, out)
+        elif type(action) is Load:
+            gpu.copy.remove(action.id, result.end_ns)
+            self._loaders[gpu.id] = gpu
+            gpu.loaded(m.id, m.pages, done=done)
+            if done:
+                m.load_ns = m.load_estimator.add(result.duration_ns)
+                m.planned_slo_ns = -1
+                m.ready_on.append(gpu)
+                self._add_strategies(gpu, m)
+                self._schedule_infer(now_ns, gpu, out)
+            else:
+                m.copies -= 1
+                self._demand.release(m.id, gpu.id, now_ns)
+        elif not done:
+            gpu.unload_failed(m.id, m.pages)
+            m.copies += 1
+            m.ready_on.append(gpu)
+            self._demand.hold(m.id, gpu.id, now_ns)
+        if self._demand.any_wanted():
+            self._schedule_loads(now_ns, out)
+
+    def on_wake(self, now_ns: int, key: Hashable, out: Actions) -> None:
+        assert isinstance(key, int)
+        if key == _SWEEP:
+            self._sweep(now_ns, out)
+            return
+        gpu = self._gpus[key >> 1]
+        if key & 1:
+            self._loaders[gpu.id] = gpu
+            self._schedule_loads(now_ns, out)
+        else:
+            gpu.exec_alarm_ns = FOREVER
+            self._schedule_infer(now_ns, gpu, out)
+
+    # ---- how long a request has
+
+    def _plan(self, m: _Model, slo_ns: int) -> None:
+        """Work out what a request of this model with this SLO means; kept until either changes."""
+        buffer_ns, ahead_ns, b1_ns = self._buffer_ns, self._ahead_ns, m.exec_ns[0]
+        exec_slo_ns = slo_ns - buffer_ns if slo_ns > buffer_ns else slo_ns
+        if self._faults.plan_floor:
+            exec_slo_ns = max(exec_slo_ns, ahead_ns + buffer_ns)
+        # Where the SLO is shorter than what is spent before and after a load, the original's
+        # subtraction wraps around and leaves the SLO itself.
+        spent_ns = m.load_ns + b1_ns + buffer_ns + ahead_ns
+        left_ns = slo_ns - spent_ns if slo_ns > spent_ns else slo_ns
+        load_slo_ns = max(min(self._max_load_slo_ns, left_ns), ahead_ns + buffer_ns, 1)
+        m.planned_slo_ns = slo_ns
+        m.exec_slo_ns = max(exec_slo_ns, 1)
+        m.load_slo_ns = load_slo_ns
+        m.exec_size = b1_ns * self._capacity_ns // m.exec_slo_ns
+        m.load_size = b1_ns * self._capacity_ns // load_slo_ns
+
+    def _last_chance_ns(self, w: _Waiting) -> int:
+        """When to look at a waiting request again: from then on it may be beyond help.
+
+        An action sent now starts at now + future at the earliest and has to be done before the
+        deadline; a model that is nowhere has to be loaded first.
+        """
+        if self._faults.silent_rejects:
+            return w.deadline_ns
+        m = w.model
+        need_ns = self._future_ns + m.exec_ns[0]
+        if not m.copies:
+            need_ns += m.load_ns
+        return w.deadline_ns - need_ns
+
+    # ---- batches
+
+    def _schedule_infer(self, now_ns: int, gpu: _Gpu, out: Actions) -> None:
+        """Give a GPU batches until it has work for `schedule_ahead_ms`."""
+        strategies = gpu.strategies
+        until_ns = now_ns + self._ahead_ns
+        free_ns = gpu.exec.free_ns(now_ns)
+        while strategies:
+            if free_ns >= until_ns:
+                self._call_again(gpu, free_ns, out)
+                return
+            _, seq, place, w = heappop(strategies)
+            m = w.model
+            if not w.waits or m.id not in gpu.ready:
+                continue
+            queue, sizes, chain = m.queue, m.sizes, m.chain
+            while True:
+                k = chain[place]
+                # Only requests behind w count. (The original then looks for earlier ones, but
+                # with its comparison the wrong way round, so that it finds none. Finding them,
+                # as tried, changes goodput by less than 0.3%; so it is left out.)
+                if (
+                    queue[-1].seq - w.seq >= sizes[k] - 1
+                    and w.deadline_ns > free_ns + m.exec_ns[k]
+                    and self._try_batch(now_ns, gpu, free_ns, w, k, out)
+                ):
+                    free_ns = gpu.exec.free_ns(now_ns)
+                    break
+                # On to the request's next strategy, unless another one's turn comes first.
+                place += 1
+                if place == len(chain):
+                    break
+                start_ns = w.deadline_ns - w.exec_ns[chain[place]]
+                if strategies and strategies[0][0] <= start_ns:
+                    heappush(strategies, (start_ns, seq, place, w))
+                    break
+
+    def _call_again(self, gpu: _Gpu, free_ns: int, out: Actions) -> None:
+        """The GPU has enough work until free_ns: come back in time, if something waits for it."""
+        strategies = gpu.strategies
+        while strategies and not strategies[0][3].waits:
+            heappop(strategies)
+        # An engine that is stuck (FOREVER) calls with its next result.
+        if strategies and free_ns < FOREVER:
+            at_ns = free_ns - self._ahead_ns + 1
+            if at_ns < gpu.exec_alarm_ns:
+                gpu.exec_alarm_ns = at_ns
+                out.wake_at(at_ns, 2 * gpu.id)
+
+    def _try_batch(
+        self, now_ns: int, gpu: _Gpu, free_ns: int, w: _Waiting, k: int, out: Actions
+    ) -> bool:
+        """Send a batch of at least sizes[k], which can be done in time for w. True if it was."""
+        m = w.model
+        queue = m.queue
+        while queue[0].deadline_ns < free_ns:  # w itself is in the queue, and in time
+            self._give_up(queue.popleft(), Reason.CANNOT_START_IN_TIME, out)
+        available = 1 + queue[-1].seq - w.seq
+        size = m.sizes[k]
+        exec_ns = m.exec_ns[k]
+        done_ns = free_ns + exec_ns
+        largest = m.largest
+        best = largest[available] if available < len(largest) else largest[-1]
+        if best > k:
+            # A larger batch is possible. If it meets the deadline it is sent; if it does not, this
+            # request stands back, for a later one will carry the larger batch.
+            exec_ns = m.exec_ns[best]
+            done_ns = free_ns + exec_ns
+            if done_ns > w.deadline_ns:
+                return False
+            size = m.sizes[best]
+        while queue[0] is not w and queue[0].deadline_ns < done_ns:
+            self._give_up(queue.popleft(), Reason.SKIPPED, out)
+        if len(queue) < size:
+            return False
+        self._send(now_ns, gpu, m, [queue.popleft() for _ in range(size)], free_ns, exec_ns, out)
+        return True
+
+    def _send(
+        self,
+        now_ns: int,
+        gpu: _Gpu,
+        m: _Model,
+        batch: list[_Waiting],
+        free_ns: int,
+        exec_ns: int,
+        out: Actions,
+    ) -> None:
+        load_size = 0
+        for w in batch:
+            w.waits = False
+            load_size += w.load_size
+        latest_ns = max(now_ns + self._future_ns, free_ns) + self._delta_ns
+        tasks = tuple([w.id for w in batch])
+        action_id = out.infer(gpu.lane, m.id, len(batch), tasks, now_ns, latest_ns, exec_ns)
+        assert action_id is not None, f"the ledger refused a batch of model {m.id}"
+        self._in_flight[action_id] = batch
+        gpu.exec.add(now_ns, action_id, exec_ns)
+        gpu.use(m.id)
+        self._demand.meet(m.id, load_size)
+
+    def _infer_ended(
+        self, gpu: _Gpu, m: _Model, action: Infer, result: Result, out: Actions
+    ) -> None:
+        gpu.exec.remove(action.id, result.end_ns)
+        gpu.used(m.id)
+        batch = self._in_flight.pop(action.id)
+        exec_size = 0
+        for w in batch:
+            exec_size += w.exec_size
+        self._demand.complete(m.id, exec_size, out.now_ns)
+        if result.status is Status.DONE:
+            for w in batch:
+                out.answer(w.id)
+            self._measured(m, m.largest[action.batch], result.duration_ns)
+            return
+        # As in the original, an error is final for the requests of the batch: no retry.
+        missed = result.status is Status.MISSED
+        for w in batch:
+            out.reject(w.id, Reason.MISSED_WINDOW if missed else Reason.WORKER_FAILED)
+
+    def _measured(self, m: _Model, k: int, duration_ns: int) -> None:
+        estimate_ns = m.estimators[k].add(duration_ns)
+        if estimate_ns != m.exec_ns[k]:
+            m.exec_ns = (*m.exec_ns[:k], estimate_ns, *m.exec_ns[k + 1 :])
+            m.planned_slo_ns = -1
+
+    def _add_strategies(self, gpu: _Gpu, m: _Model) -> None:
+        """The model has come to this GPU: the GPU may now serve what waits for it."""
+        k = m.chain[0]
+        for w in m.queue:
+            self._seq += 1
+            start_ns = w.deadline_ns - w.exec_ns[k]
+            heappush(gpu.strategies, (start_ns, self._seq, 0, w))
+
+    def _in_turn(self, gpus: list[_Gpu]) -> list[_Gpu]:
+        """The order in which GPUs are offered a new request: the one that is free first."""
+        return sorted(gpus, key=_exec_end_ns)
+
+    # ---- requests that cannot be served
+
+    def _wake_for_sweep(self, at_ns: int, out: Actions) -> None:
+        if at_ns < self._sweep_ns:
+            self._sweep_ns = at_ns
+            out.wake_at(at_ns, _SWEEP)
+
+    def _sweep(self, now_ns: int, out: Actions) -> None:
+        """Give up the requests whose time has run out, and tell those who have to be told."""
+        self._sweep_ns = FOREVER
+        silent = self._silent
+        while silent and silent[0][0] <= now_ns:
+            _, request_id, reason = heappop(silent)
+            out.reject(request_id, reason)
+        if silent:
+            self._wake_for_sweep(silent[0][0], out)
+        waiting = self._waiting
+        while waiting:
+            at_ns, _, w = waiting[0]
+            if w.waits:
+                if at_ns > now_ns:
+                    self._wake_for_sweep(at_ns, out)
+                    return
+                self._last_look(now_ns, w, out)
+            heappop(waiting)
+
+    def _last_look(self, now_ns: int, w: _Waiting, out: Actions) -> None:
+        m = w.model
+        chance_ns = self._last_chance_ns(w)
+        if chance_ns > now_ns:  # its model has come to a GPU meanwhile
+            self._seq += 1
+            heappush(self._waiting, (chance_ns, self._seq, w))
+            return
+        m.queue.remove(w)  # found at once: it is the oldest, unless SLOs are mixed
+        self._give_up(w, Reason.DEADLINE if m.copies else Reason.CANNOT_LOAD_IN_TIME, out)
+
+    def _give_up(self, w: _Waiting, reason: Reason, out: Actions) -> None:
+        w.waits = False
+        if self._faults.silent_rejects and out.now_ns < w.deadline_ns:
+            heappush(self._silent, (w.deadline_ns, w.id, reason))
+            self._wake_for_sweep(w.deadline_ns, out)
+        else:
+            out.reject(w.id, reason)
+        self._demand.meet(w.model.id, w.load_size)
+        self._demand.complete(w.model.id, w.exec_size, out.now_ns)
+
+    # ---- loads
+
+    def _schedule_loads(self, now_ns: int, out: Actions) -> None:
+        """Load what is most wanted wherever a copy engine has room for it.
+
+        The original asks each GPU in turn which of the models that it lacks is wanted most. Here
+        the most wanted model asks for the first GPU that lacks it: the same choice, without
+        asking the GPUs that have nothing to do.
+        """
+        demand = self._demand
+        passed = []
+        while self._loaders:
+            model = demand.pop_most_wanted(now_ns)
+            if model is None:
+                break
+            gpu = self._loader_for(model, now_ns, out)
+            if gpu is None:
+                passed.append(model)
+            else:
+                self._load(now_ns, gpu, self._models[model], out)
+        for model in passed:
+            demand.list_again(model, now_ns)
+
+    def _loader_for(self, model: int, now_ns: int, out: Actions) -> _Gpu | None:
+        """The first GPU that lacks the model, has room for it and may begin another load."""
+        pages = self._models[model].pages
+        for gpu in list(self._loaders.values()):
+            if not self._may_load(gpu, now_ns, out):
+                del self._loaders[gpu.id]
+            elif not gpu.holds(model) and self._make_room(now_ns, gpu, pages, out):
+                return gpu
+        return None
+
+    def _may_load(self, gpu: _Gpu, now_ns: int, out: Actions) -> bool:
+        """Whether the GPU's copy engine takes another load now; if not, who will call again."""
+        if len(gpu.copy) >= self._params.max_loads:
+            return False  # the next result of a load
+        free_ns = gpu.copy.free_ns(now_ns)
+        if free_ns == FOREVER:
+            return False  # the same
+        at_ns = max(gpu.last_load_ns + self._load_interval_ns, free_ns - self._ahead_ns + 1)
+        if at_ns <= now_ns:
+            return True
+        out.wake_at(at_ns, 2 * gpu.id + 1)
+        return False
+
+    def _load(self, now_ns: int, gpu: _Gpu, m: _Model, out: Actions) -> None:
+        start_ns = gpu.copy.free_ns(now_ns)
+        latest_ns = max(now_ns + self._future_ns, start_ns) + self._delta_ns
+        action_id = out.load(gpu.lane, m.id, now_ns, latest_ns, m.load_ns)
+        assert action_id is not None, f"the ledger refused a load of model {m.id}"
+        gpu.copy.add(now_ns, action_id, m.load_ns)
+        gpu.load(m.id, m.pages)
+        gpu.last_load_ns = now_ns
+        m.copies += 1
+        self._demand.hold(m.id, gpu.id, now_ns)
+        del self._loaders[gpu.id]  # to the end of the line
+        if self._may_load(gpu, now_ns, out):
+            self._loaders[gpu.id] = gpu
+
+    def _make_room(self, now_ns: int, gpu: _Gpu, pages: int, out: Actions) -> bool:
+        """Evict until `pages` are free: models that nobody waits for first, each least recently
+        used first. Evicts nothing if it would not be enough."""
+        if gpu.free_pages >= pages:
+            return True
+        demand = self._demand
+        free = gpu.free_pages
+        victims = []
+        wanted = []
+        for model in gpu.ready:
+            if model in gpu.in_use:
+                continue
+            if not demand.empty(model):
+                wanted.append(model)
+                continue
+            victims.append(model)
+            free += self._models[model].pages
+            if free >= pages:
+                break
+        while free < pages and wanted:
+            victims.append(wanted.pop(0))
+            free += self._models[victims[-1]].pages
+        if free < pages:
+            return False
+        for model in victims:
+            self._evict(now_ns, gpu, self._models[model], out)
+        return True
+
+    def _evict(self, now_ns: int, gpu: _Gpu, m: _Model, out: Actions) -> None:
+        out.unload(gpu.lane, m.id, now_ns, FOREVER)
+        gpu.unload(m.id, m.pages)
+        m.ready_on.remove(gpu)
+        m.copies -= 1
+        self._demand.release(m.id, gpu.id, now_ns)
+        if not m.copies:
+            # What waits for it needs a load now: its last chance has come closer.
+            for w in m.queue:
+                chance_ns = max(now_ns + 1, self._last_chance_ns(w))
+                self._seq += 1
+                heappush(self._waiting, (chance_ns, self._seq, w))
+                self._wake_for_sweep(chance_ns, out)
+
+
+def _exec_end_ns(gpu: _Gpu) -> int:
+    return gpu.exec.end_ns
+

@@ -1,0 +1,220 @@
+"""The words that every part shares: requests, actions, results, outcomes.
+
+The same records travel in memory, on the wire and in the journal. They hold integers only: times
+are nanoseconds since the start of the run, models and lanes are indices into the lists that a
+policy gets in `on_start`. This module imports nothing of ours; everyone may import it.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+FOREVER: Final = 2**63 - 1
+"""The end of a window that never closes, and the deadline of a request without an SLO."""
+
+
+class Request(msgspec.Struct, gc=False):
+    """One question of one client.
+
+    arrival_ns: when the client sent it. deadline_ns: when the answer must be with the client.
+    client: who sent it, an index that the workload gives.
+    cold: whether no GPU held the model when the controller admitted the request.
+    """
+
+    id: int
+    model: int
+    arrival_ns: int
+    deadline_ns: int
+    client: int = 0
+    cold: bool = False
+
+
+class Load(msgspec.Struct, tag=True, gc=False):
+    """Copy a model's weights to the GPU of a lane."""
+
+    id: int
+    lane: int
+    model: int
+    earliest_ns: int
+    latest_ns: int
+    expected_ns: int
+
+
+class Unload(msgspec.Struct, tag=True, gc=False):
+    """Give a model's pages back."""
+
+    id: int
+    lane: int
+    model: int
+    earliest_ns: int
+    latest_ns: int
+    expected_ns: int
+
+
+class Infer(msgspec.Struct, tag=True, gc=False):
+    """Run one batch of a model that is already on the GPU.
+
+    batch: the size that is executed and charged; at least len(tasks).
+    earliest_ns, latest_ns: the window in which it may start, both ends included.
+    expected_ns: how long the policy believes it takes.
+    """
+
+    id: int
+    lane: int
+    model: int
+    batch: int
+    tasks: tuple[int, ...]
+    earliest_ns: int
+    latest_ns: int
+    expected_ns: int
+
+
+Action = Load | Unload | Infer
+
+
+class Status(IntEnum):
+    """What became of an action. Every action gets exactly one."""
+
+    DONE = 0
+    MISSED = 1
+    """It could not start inside its window, so it did not start."""
+    FAILED = 2
+    """It could not start for another reason (`Why`)."""
+
+
+class Why(IntEnum):
+    """Why an action was not done."""
+
+    NOTHING = 0
+    WINDOW = 1
+    NOT_LOADED = 2
+    ALREADY_LOADED = 3
+    NO_PAGES = 4
+    IN_USE = 5
+
+
+class Result(msgspec.Struct, gc=False):
+    """What a worker did with an action.
+
+    start_ns, end_ns: by the controller's clock; equal for an action that did not run.
+    duration_ns: what the device itself measured.
+    """
+
+    action: Action
+    status: Status
+    why: Why
+    start_ns: int
+    end_ns: int
+    duration_ns: int
+
+
+class Outcome(IntEnum):
+    """How a request ended. Every request ends exactly once."""
+
+    OK = 0
+    """Answered by its deadline."""
+    LATE = 1
+    """Answered after it."""
+    REJECTED = 2
+    TIMED_OUT = 3
+    FAILED = 4
+    UNFINISHED = 5
+    """The run stopped first."""
+
+
+class Reason(IntEnum):
+    """Why a policy gave a request up. `OUTCOME_OF` says how such a request ended."""
+
+    NOTHING = 0
+    CANNOT_START_IN_TIME = 1
+    """No GPU is free early enough to finish it by its deadline."""
+    SKIPPED = 2
+    """A batch went ahead that would have been too late for it."""
+    CANNOT_LOAD_IN_TIME = 3
+    """The model is on no GPU, and loading it would take too long."""
+    DEADLINE = 4
+    """Its time ran out while it waited."""
+    MISSED_WINDOW = 5
+    """It was in a batch that the worker could not start in time."""
+    WORKER_FAILED = 6
+    """It was in a batch that failed at the worker."""
+
+
+OUTCOME_OF: Final[dict[Reason, Outcome]] = {
+    Reason.NOTHING: Outcome.REJECTED,
+    Reason.CANNOT_START_IN_TIME: Outcome.REJECTED,
+    Reason.SKIPPED: Outcome.REJECTED,
+    Reason.CANNOT_LOAD_IN_TIME: Outcome.REJECTED,
+    Reason.DEADLINE: Outcome.TIMED_OUT,
+    Reason.MISSED_WINDOW: Outcome.FAILED,
+    Reason.WORKER_FAILED: Outcome.FAILED,
+}
+
+
+class AnswerKind(IntEnum):
+    """What stands behind an answer."""
+
+    NONE = 0
+    """There was no answer."""
+    PREDICTION = 1
+
+
+class Refusal(IntEnum):
+    """Why the ledger refused an action that a policy emitted. A refused action changes nothing."""
+
+    UNKNOWN_LANE = 0
+    UNKNOWN_MODEL = 1
+    UNKNOWN_BATCH = 2
+    """The model's profile has no such batch size."""
+    TOO_MANY_TASKS = 3
+    """More tasks than the batch has places, or none."""
+    UNKNOWN_REQUEST = 4
+    """Never seen, or already ended."""
+    TASK_IN_FLIGHT = 5
+    """Another action carries it."""
+    NOT_SERVED = 6
+    """A prediction for a request that no finished batch has carried."""
+    BAD_WINDOW = 7
+    """The window closes before it opens, or closed in the past."""
+    WAKE_IN_THE_PAST = 8
+
+
+class GpuInfo(msgspec.Struct, frozen=True):
+    """One GPU as a policy may know it. lanes: the lanes on it; pages: its room for weights."""
+
+    id: int
+    lanes: tuple[int, ...]
+    pages: int
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """One model as a policy may know it before the first measurement.
+
+    pages: room that its weights take. batch_sizes: what was measured, ascending.
+    load_ns, exec_ns: what the profile expects (its 99th percentile); exec_ns is in the order of
+    batch_sizes. input_bytes, output_bytes: a request's payload.
+    """
+
+    id: int
+    name: str
+    pages: int
+    load_ns: int
+    batch_sizes: tuple[int, ...]
+    exec_ns: tuple[int, ...]
+    input_bytes: int = 0
+    output_bytes: int = 0
+
+
+REQUEST_COLUMNS: Final = (
+    "id", "model", "client", "arrival_ns", "deadline_ns", "end_ns",
+    "outcome", "reason", "kind", "gpu", "batch", "cold",
+)  # fmt: skip
+"""A world hands each request's fate to its sink as a tuple in this order. gpu is -1 and batch 0
+where no GPU served it; outcome, reason and kind are the enums above."""
+
+ACTION_COLUMNS: Final = (
+    "id", "type", "gpu", "model", "batch", "tasks", "earliest_ns", "latest_ns", "expected_ns",
+    "sent_ns", "start_ns", "end_ns", "duration_ns", "status", "why",
+)  # fmt: skip
+"""The same for actions. type is the record's name in lower case; tasks is their number."""

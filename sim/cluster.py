@@ -1,0 +1,317 @@
+"""The simulated cluster: clients, a controller, GPUs, and the messages between them.
+
+    source ──request──► controller ──action──► GPU
+       ▲                 │      ▲                │
+       └──────answer─────┘      └─────result─────┘
+
+The controller is a server with an inbox: an event waits until the polling loop sees it
+(`poll_ns`) and until the controller is free; what the policy emits leaves after the decision's
+cost. Everything else is a fixed delay. Time is SimPy's, in integer nanoseconds.
+
+This is the hot path: one SimPy event a request and a handful an action, callbacks in place of
+processes (see `benchmarks/`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import simpy
+
+from scheduler.ledger import Controller
+from scheduler.policy import Policy
+from scheduler.records import (
+    FOREVER,
+    OUTCOME_OF,
+    Action,
+    AnswerKind,
+    GpuInfo,
+    Infer,
+    Load,
+    ModelInfo,
+    Outcome,
+    Reason,
+    Request,
+    Result,
+    Unload,
+)
+from sim.gpu import ModelCost, SimGpu
+
+
+class Delays(NamedTuple):
+    """The platform's delays, in ns."""
+
+    client_to_controller_ns: int = 0
+    poll_ns: int = 0
+    """How long an event lies in the inbox until the controller's loop looks there."""
+    controller_to_worker_ns: int = 0
+    worker_gap_ns: int = 0
+    """How long an engine is idle between two actions."""
+    worker_to_controller_ns: int = 0
+    controller_to_client_ns: int = 0
+    decision_per_event_ns: int = 0
+    """The controller's own time for an event, and for each action that comes of it."""
+    decision_per_action_ns: int = 0
+
+
+class Sink(Protocol):
+    """Where outcomes go; `results.RunWriter` is one."""
+
+    def request(self, row: tuple[int, ...]) -> None:
+        """A request ended. The row is in the order of REQUEST_COLUMNS."""
+
+    def action(self, row: tuple[object, ...]) -> None:
+        """An action ended. The row is in the order of ACTION_COLUMNS."""
+
+
+class OpenLoop(NamedTuple):
+    """Arrivals that do not depend on the answers.
+
+    chunks: (times_ns, models, streams), arrays of equal length in order of time.
+    slo_ns: by stream and model.
+    """
+
+    chunks: Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    slo_ns: Sequence[Sequence[int]]
+
+
+class Client(NamedTuple):
+    """A closed-loop client: asks, waits for the end of its request, thinks, asks again."""
+
+    id: int
+    model: int
+    slo_ns: int
+    think_ns: int
+    start_ns: int
+    until_ns: int
+
+
+MIN_RETRY_NS = 1_000
+"""A client asks again after this long at the earliest: an instant reject must not stop time."""
+
+
+class Cluster:
+    """One run. Build it, call `run` once.
+
+    costs: what each model costs, in the order of `models`.
+    rngs: one generator for each GPU's durations. policy_rng: what the policy may draw from.
+    progress: called with the simulated time now and then.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        gpus: tuple[GpuInfo, ...],
+        models: tuple[ModelInfo, ...],
+        costs: Sequence[ModelCost],
+        delays: Delays,
+        arrivals: OpenLoop,
+        clients: Sequence[Client],
+        sink: Sink,
+        rngs: Sequence[np.random.Generator],
+        policy_rng: np.random.Generator,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.env = simpy.Environment(initial_time=0)
+        self.controller = Controller(policy, gpus, models, policy_rng)
+        self.arrived = 0
+        """Requests that clients have sent."""
+        self._delays = delays
+        self._arrivals = arrivals
+        self._clients = {client.id: client for client in clients}
+        self._sink = sink
+        self._progress = progress
+        self._gpus = [
+            SimGpu(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
+            for gpu, rng in zip(gpus, rngs, strict=True)
+        ]
+        self._sent_ns: dict[int, int] = {}  # by action id
+        self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
+        self._inbox: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._busy_until_ns = 0
+        self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
+        self._has_cost = bool(delays.decision_per_event_ns or delays.decision_per_action_ns)
+
+    def run(self, end_ns: int, drain_ns: int) -> None:
+        """Run until every request that arrives before end_ns has ended, or drain_ns after it.
+
+        Requests that are left then are written as unfinished.
+        """
+        env = self.env
+        self.controller.start(env.now)
+        self._settle()
+        env.process(self._arrive())
+        for client in self._clients.values():
+            self._ask_at(client, client.start_ns)
+        try:
+            env.run(until=end_ns + drain_ns)
+        finally:
+            self._write_unfinished(env.now)
+
+    # ---- clients
+
+    def _arrive(self) -> Iterator[simpy.Event]:
+        """The open loop: one request after the other."""
+        env = self.env
+        to_inbox_ns = self._to_inbox_ns
+        timeout = env.timeout
+        handle = self._handle
+        admit = self.controller.request
+        slo_ns = self._arrivals.slo_ns
+        direct = not self._has_cost
+        for times, models, streams in self._arrivals.chunks:
+            if self._progress is not None:
+                self._progress(env.now)
+            for at_ns, model, stream in zip(
+                times.tolist(), models.tolist(), streams.tolist(), strict=True
+            ):
+                delay_ns = at_ns + to_inbox_ns - env.now
+                if delay_ns:
+                    yield timeout(delay_ns)
+                slo = slo_ns[stream][model]
+                deadline_ns = at_ns + slo if slo < FOREVER else FOREVER
+                request = Request(self.arrived, model, at_ns, deadline_ns, stream)
+                self.arrived += 1
+                if direct:
+                    admit(env.now, request)
+                    self._settle()
+                else:
+                    handle(admit, request)
+
+    def _ask_at(self, client: Client, at_ns: int) -> None:
+        if at_ns < client.until_ns:
+            delay_ns = at_ns + self._to_inbox_ns - self.env.now
+            self.env.timeout(delay_ns).callbacks.append(partial(self._ask, client, at_ns))
+
+    def _ask(self, client: Client, at_ns: int, event: simpy.Event) -> None:
+        deadline_ns = at_ns + client.slo_ns if client.slo_ns < FOREVER else FOREVER
+        request = Request(self.arrived, client.model, at_ns, deadline_ns, client.id)
+        self.arrived += 1
+        self._handle(self.controller.request, request)
+
+    # ---- controller
+
+    def _handle(self, handler: Callable[..., None], *event: object) -> None:
+        """An event has been seen in the inbox: handle it when the controller is free."""
+        if self._has_cost and (self._inbox or self.env.now < self._busy_until_ns):
+            self._inbox.append((handler, event))
+            if len(self._inbox) == 1:
+                self._call_when_free()
+            return
+        handler(self.env.now, *event)
+        self._settle()
+
+    def _call_when_free(self) -> None:
+        self.env.timeout(self._busy_until_ns - self.env.now).callbacks.append(self._next_event)
+
+    def _next_event(self, event: simpy.Event) -> None:
+        handler, arguments = self._inbox.popleft()
+        handler(self.env.now, *arguments)
+        self._settle()
+        if self._inbox:
+            self._call_when_free()
+
+    def _settle(self) -> None:
+        """Carry out what the policy has emitted."""
+        env = self.env
+        out = self.controller.out
+        cost_ns = 0
+        if self._has_cost:
+            delays = self._delays
+            cost_ns = delays.decision_per_event_ns + delays.decision_per_action_ns * (
+                len(out.sent) + len(out.ended)
+            )
+            self._busy_until_ns = env.now + cost_ns
+        if out.sent:
+            delay_ns = cost_ns + self._delays.controller_to_worker_ns
+            sent_ns = env.now + cost_ns
+            for gpu, action in out.sent:
+                self._sent_ns[action.id] = sent_ns
+                if delay_ns:
+                    env.timeout(delay_ns).callbacks.append(partial(self._deliver, gpu, action))
+                else:
+                    self._gpus[gpu].submit(action)
+            out.sent.clear()
+        if out.ended:
+            ended, out.ended = out.ended, []
+            self._write_ended(ended, env.now + cost_ns + self._delays.controller_to_client_ns)
+        if out.wakes:
+            for at_ns, key in out.wakes:
+                self._wakes[key] = at_ns
+                env.timeout(at_ns + self._delays.poll_ns - env.now).callbacks.append(
+                    partial(self._wake, at_ns, key)
+                )
+            out.wakes.clear()
+
+    def _wake(self, at_ns: int, key: Hashable, event: simpy.Event) -> None:
+        if self._wakes.get(key) == at_ns:  # otherwise replaced
+            del self._wakes[key]
+            self._handle(self.controller.wake, key)
+
+    # ---- workers
+
+    def _deliver(self, gpu: int, action: Action, event: simpy.Event) -> None:
+        self._gpus[gpu].submit(action)
+
+    def _report(self, result: Result) -> None:
+        """A worker has sent a result."""
+        self._write_action(result)
+        delay_ns = self._delays.worker_to_controller_ns + self._delays.poll_ns
+        self.env.timeout(delay_ns).callbacks.append(partial(self._receive, result))
+
+    def _receive(self, result: Result, event: simpy.Event) -> None:
+        self._handle(self.controller.result, result)
+
+    # ---- what is written down
+
+    def _write_ended(
+        self, ended: list[tuple[Request, AnswerKind, Reason, int, int]], end_ns: int
+    ) -> None:
+        write = self._sink.request
+        for request, kind, reason, gpu, batch in ended:
+            deadline_ns = request.deadline_ns
+            if kind is AnswerKind.NONE:
+                outcome = OUTCOME_OF[reason]
+            else:
+                outcome = Outcome.OK if end_ns <= deadline_ns else Outcome.LATE
+            write(
+                (
+                    request.id, request.model, request.client, request.arrival_ns, deadline_ns,
+                    end_ns, outcome, reason, kind, gpu, batch, request.cold,
+                )
+            )  # fmt: skip
+            if self._clients:
+                client = self._clients.get(request.client)
+                if client is not None:
+                    self._ask_at(client, max(end_ns + client.think_ns, self.env.now + MIN_RETRY_NS))
+
+    def _write_action(self, result: Result) -> None:
+        action = result.action
+        kind = type(action)
+        batch = tasks = 0
+        if kind is Infer:
+            batch, tasks = action.batch, len(action.tasks)
+        self._sink.action(
+            (
+                action.id, _TYPES[kind], action.lane, action.model, batch, tasks,
+                action.earliest_ns, action.latest_ns, action.expected_ns,
+                self._sent_ns.pop(action.id), result.start_ns, result.end_ns, result.duration_ns,
+                result.status, result.why,
+            )
+        )  # fmt: skip
+
+    def _write_unfinished(self, now_ns: int) -> None:
+        unseen = [event[0] for _, event in self._inbox if isinstance(event[0], Request)]
+        for request in (*self.controller.stop(), *unseen):
+            self._sink.request(
+                (
+                    request.id, request.model, request.client, request.arrival_ns,
+                    request.deadline_ns, now_ns, Outcome.UNFINISHED, Reason.NOTHING,
+                    AnswerKind.NONE, -1, 0, request.cold,
+                )
+            )  # fmt: skip
+
+
+_TYPES = {Load: "load", Unload: "unload", Infer: "infer"}

@@ -1,0 +1,142 @@
+"""A simulated GPU: the worker's brain, with durations drawn from profiles.
+
+Two engines work side by side, one runs batches and one copies weights; each does one thing at a
+time. Not here: what to run when (`scheduler/worker.py`), and messages (`sim/cluster.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import simpy
+
+from scheduler.records import Action, Infer, Result
+from scheduler.worker import ENGINES, Engine, Worker
+
+
+class Durations(Protocol):
+    """How long something takes; `profiles` has several kinds."""
+
+    @property
+    def constant_ns(self) -> int | None:
+        """The duration, if it is always the same."""
+
+    def draw_ns(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Draw n durations: int64 array of shape (n,)."""
+
+
+class ModelCost:
+    """What one model costs on this kind of GPU. pages: room for its weights."""
+
+    __slots__ = ("pages", "load", "exec")
+
+    def __init__(self, pages: int, load: Durations, exec: dict[int, Durations]) -> None:
+        self.pages = pages
+        self.load = load
+        self.exec = exec
+
+
+class Stream:
+    """Draws from one distribution after another, in blocks: one call into numpy per block."""
+
+    BLOCK = 256
+
+    def __init__(self, durations: Durations, rng: np.random.Generator) -> None:
+        self._durations = durations
+        self._rng = rng
+        self._block: list[int] = []
+
+    def next_ns(self) -> int:
+        """The next duration."""
+        if not self._block:
+            self._block = self._durations.draw_ns(self._rng, self.BLOCK).tolist()
+            self._block.reverse()
+        return self._block.pop()
+
+
+class SimGpu:
+    """One GPU. `report` is called with each result at the moment it is known to the worker.
+
+    gap_ns: an engine stays idle this long between two actions.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        pages: int,
+        costs: Sequence[ModelCost],
+        gap_ns: int,
+        rng: np.random.Generator,
+        report: Callable[[Result], None],
+    ) -> None:
+        self.worker = Worker(tuple(cost.pages for cost in costs), pages)
+        self._env = env
+        self._costs = costs
+        self._gap_ns = gap_ns
+        self._rng = rng
+        self._report = report
+        self._free_ns = [0] * len(ENGINES)
+        self._start_ns = [0] * len(ENGINES)
+        self._alarm_ns = [-1] * len(ENGINES)
+        self._duration_ns: dict[tuple[int, int], int | Stream] = {}
+        self._finished = [partial(self._finish, engine) for engine in ENGINES]
+        self._called = [partial(self._alarm, engine) for engine in ENGINES]
+
+    def submit(self, action: Action) -> None:
+        """An action has arrived."""
+        result = self.worker.submit(self._env.now, action)
+        if result is not None:
+            self._report(result)
+        else:
+            self._run(Engine.EXEC if type(action) is Infer else Engine.COPY)
+
+    def _run(self, engine: Engine) -> None:
+        """Start what can be started."""
+        env = self._env
+        now_ns = env.now
+        if now_ns < self._free_ns[engine]:
+            if self._alarm_ns[engine] < now_ns:
+                self._call_at(engine, self._free_ns[engine])
+            return
+        while True:
+            step = self.worker.start(engine, now_ns)
+            if step is None:
+                return
+            if type(step) is int:
+                if not now_ns < self._alarm_ns[engine] <= step:
+                    self._call_at(engine, step)
+                return
+            if type(step) is Result:
+                self._report(step)
+                continue
+            duration_ns = self._draw(step)
+            self._start_ns[engine] = now_ns
+            self._free_ns[engine] = now_ns + duration_ns + self._gap_ns
+            env.timeout(duration_ns).callbacks.append(self._finished[engine])
+            return
+
+    def _finish(self, engine: Engine, event: simpy.Event) -> None:
+        now_ns = self._env.now
+        start_ns = self._start_ns[engine]
+        self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns))
+        self._run(engine)
+
+    def _call_at(self, engine: Engine, at_ns: int) -> None:
+        self._alarm_ns[engine] = at_ns
+        self._env.timeout(at_ns - self._env.now).callbacks.append(self._called[engine])
+
+    def _alarm(self, engine: Engine, event: simpy.Event) -> None:
+        self._run(engine)
+
+    def _draw(self, action: Action) -> int:
+        batch = action.batch if type(action) is Infer else 0
+        key = (action.model, batch)
+        duration = self._duration_ns.get(key)
+        if duration is None:
+            cost = self._costs[action.model]
+            durations = cost.exec[batch] if batch else cost.load
+            constant_ns = durations.constant_ns
+            duration = Stream(durations, self._rng) if constant_ns is None else constant_ns
+            self._duration_ns[key] = duration
+        return duration if type(duration) is int else duration.next_ns()

@@ -1,0 +1,142 @@
+"""Nonsense is refused, counted, and changes nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.ledger import Controller
+from scheduler.records import (
+    FOREVER,
+    GpuInfo,
+    ModelInfo,
+    Reason,
+    Refusal,
+    Request,
+    Result,
+    Status,
+    Why,
+)
+
+GPUS = (GpuInfo(0, (0,), 100),)
+MODELS = (ModelInfo(0, "m", 1, 10, (1, 2, 4), (10, 15, 20)),)
+
+
+class Silent:
+    def on_start(self, *event: Any) -> None: ...
+    def on_request(self, *event: Any) -> None: ...
+    def on_result(self, *event: Any) -> None: ...
+    def on_wake(self, *event: Any) -> None: ...
+
+
+@pytest.fixture
+def controller() -> Controller:
+    controller = Controller(Silent(), GPUS, MODELS, np.random.default_rng(0))
+    controller.start(0)
+    for i in range(3):
+        controller.request(100, Request(i, 0, 100, 1000))
+    return controller
+
+
+def infer(controller: Controller, **changes: Any) -> int | None:
+    action: dict[str, Any] = {
+        "lane": 0,
+        "model": 0,
+        "batch": 2,
+        "tasks": (0, 1),
+        "earliest_ns": 100,
+        "latest_ns": 200,
+        "expected_ns": 15,
+    }
+    return controller.out.infer(**action | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"lane": 1}, Refusal.UNKNOWN_LANE),
+        ({"model": 1}, Refusal.UNKNOWN_MODEL),
+        ({"model": -1}, Refusal.UNKNOWN_MODEL),
+        ({"batch": 3}, Refusal.UNKNOWN_BATCH),
+        ({"tasks": ()}, Refusal.TOO_MANY_TASKS),
+        ({"tasks": (0, 1, 2)}, Refusal.TOO_MANY_TASKS),
+        ({"tasks": (0, 7)}, Refusal.UNKNOWN_REQUEST),
+        ({"tasks": (0, 0)}, Refusal.TASK_IN_FLIGHT),
+        ({"earliest_ns": 201}, Refusal.BAD_WINDOW),
+        ({"earliest_ns": 0, "latest_ns": 99}, Refusal.BAD_WINDOW),
+    ],
+)
+def test_a_senseless_batch_is_refused(
+    controller: Controller, changes: dict[str, Any], refusal: Refusal
+) -> None:
+    assert infer(controller, **changes) is None
+    assert controller.out.refusals[refusal] == 1
+    assert sum(controller.out.refusals) == 1
+    assert not controller.out.sent
+    assert not controller.out.work
+    assert infer(controller) is not None  # the same requests are still there for a good one
+
+
+def test_a_task_rides_in_one_batch_at_a_time(controller: Controller) -> None:
+    infer(controller)
+    assert infer(controller, tasks=(1, 2)) is None
+    assert controller.out.refusals[Refusal.TASK_IN_FLIGHT] == 1
+    assert infer(controller, batch=1, tasks=(2,)) is not None
+
+
+def test_padding_is_allowed(controller: Controller) -> None:
+    assert infer(controller, batch=4, tasks=(0, 1, 2)) is not None
+
+
+def done(controller: Controller, status: Status = Status.DONE) -> None:
+    _, action = controller.out.sent.pop(0)
+    controller.result(120, Result(action, status, Why.NOTHING, 105, 120, 15))
+
+
+def test_a_prediction_needs_a_finished_batch(controller: Controller) -> None:
+    assert not controller.out.answer(0)
+    infer(controller)
+    assert not controller.out.answer(0)
+    assert controller.out.refusals[Refusal.NOT_SERVED] == 2
+    done(controller)
+    assert controller.out.answer(0)
+    assert not controller.out.answer(0)
+    assert controller.out.refusals[Refusal.UNKNOWN_REQUEST] == 1
+    assert [(request.id, gpu, batch) for request, _, _, gpu, batch in controller.out.ended] == [
+        (0, 0, 2)
+    ]
+
+
+def test_after_a_miss_the_tasks_may_ride_again(controller: Controller) -> None:
+    infer(controller)
+    done(controller, Status.MISSED)
+    assert not controller.out.answer(0)
+    assert infer(controller) is not None
+
+
+def test_a_request_that_ended_in_flight_stays_ended(controller: Controller) -> None:
+    infer(controller)
+    assert controller.out.reject(0, Reason.DEADLINE)
+    assert not controller.out.reject(0, Reason.DEADLINE)
+    done(controller)
+    assert not controller.out.answer(0)
+    assert controller.out.answer(1)
+    assert [request.id for request in controller.stop()] == [2]
+
+
+def test_a_wake_in_the_past_is_refused(controller: Controller) -> None:
+    assert not controller.out.wake_at(100, "now is too late, or time would stand still")
+    assert controller.out.wake_at(101, "later")
+    assert controller.out.refusals[Refusal.WAKE_IN_THE_PAST] == 1
+
+
+def test_a_request_is_cold_while_no_gpu_holds_its_model(controller: Controller) -> None:
+    assert controller.out.live[0].cold
+    controller.out.load(0, 0, 100, FOREVER, 10)
+    done(controller)
+    controller.request(130, Request(3, 0, 130, 1000))
+    assert not controller.out.live[3].cold
+    controller.out.unload(0, 0, 130, FOREVER)
+    done(controller)
+    controller.request(140, Request(4, 0, 140, 1000))
+    assert controller.out.live[4].cold

@@ -1,0 +1,41 @@
+"""Clients that wait for their answer before they ask again.
+
+When they ask depends on how they are served, so there are no arrivals to give in advance: this
+says who the clients are, and the world plays them.
+"""
+
+from collections.abc import Sequence
+
+from workloads.common import LONGEST_MS, Common, WorkloadError, require_time
+
+
+class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
+    """Closed-loop clients.
+
+    concurrency: clients for each model; each has one request under way. think_ms: what a client
+    waits after an answer before it asks again.
+    """
+
+    concurrency: int
+    think_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.concurrency < 1:
+            raise WorkloadError(
+                f"concurrency = {self.concurrency}; expected clients a model, at least 1"
+            )
+        require_time("think_ms", self.think_ms, longest=LONGEST_MS)
+
+    @property
+    def think_ns(self) -> int:
+        """What a client waits after an answer."""
+        return round(self.think_ms * 1e6)
+
+    def clients(self, models: Sequence[int]) -> list[tuple[int, int]]:
+        """(index of the client from 0, model it asks for), all clients of a model in a row.
+
+        models: what `select` gave.
+        """
+        asked = [model for model in models for _ in range(self.concurrency)]
+        return list(enumerate(asked))
