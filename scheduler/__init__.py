@@ -1,1 +1,1 @@
-"""The brains: what a controller decides, what a worker does with it. No clock, no I/O, no threads."""
+"""The brains: what a controller decides, what a worker does with it; no clock, no I/O."""

@@ -19,7 +19,15 @@ class ModelDemand:
     """The demand for one model. Sizes are in ns of a GPU's time per capacity."""
 
     __slots__ = (
-        "id", "exec", "holders", "shares", "listed", "added", "met", "expired", "expiring",
+        "added",
+        "exec",
+        "expired",
+        "expiring",
+        "holders",
+        "id",
+        "listed",
+        "met",
+        "shares",
     )  # fmt: skip
 
     def __init__(self, model: int) -> None:
@@ -59,9 +67,7 @@ class Demand:
     load_satisfied: whether a model with no demand left to meet is still a candidate.
     """
 
-    def __init__(
-        self, models: int, gpus: int, capacity_ns: int, *, load_satisfied: bool
-    ) -> None:
+    def __init__(self, models: int, gpus: int, capacity_ns: int, *, load_satisfied: bool) -> None:
         self.models = [ModelDemand(model) for model in range(models)]
         self._gpus = [GpuDemand() for _ in range(gpus)]
         self._capacity = capacity_ns

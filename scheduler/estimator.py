@@ -12,7 +12,7 @@ from collections import deque
 class Estimator:
     """A rolling percentile, seeded with the profile's value until the first measurement."""
 
-    __slots__ = ("_window", "_percentile", "_same", "estimate_ns")
+    __slots__ = ("_percentile", "_same", "_window", "estimate_ns")
 
     def __init__(self, seed_ns: int, window: int, percentile: float) -> None:
         self.estimate_ns = seed_ns

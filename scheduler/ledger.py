@@ -166,8 +166,10 @@ class Actions:
             return self._refuse(Refusal.BAD_WINDOW)
         return gpu
 
-    def _refuse(self, why: Refusal) -> None:
+    def _refuse(self, why: Refusal) -> int | None:
+        """Count a refusal; None, which is what its caller returns."""
         self.refusals[why] += 1
+        return None
 
 
 class Controller:

@@ -17,7 +17,7 @@ class EngineView:
     lag_ns: if the oldest action is overdue by more than this, the engine counts as stuck.
     """
 
-    __slots__ = ("_future_ns", "_lag_ns", "_outstanding", "_begin_ns", "end_ns")
+    __slots__ = ("_begin_ns", "_future_ns", "_lag_ns", "_outstanding", "end_ns")
 
     def __init__(self, future_ns: int, lag_ns: int) -> None:
         self._future_ns = future_ns

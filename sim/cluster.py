@@ -13,7 +13,7 @@ processes (see `benchmarks/`).
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -37,6 +37,7 @@ from scheduler.records import (
     Result,
     Unload,
 )
+from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
 
 
@@ -97,7 +98,6 @@ class Cluster:
 
     costs: what each model costs, in the order of `models`.
     rngs: one generator for each GPU's durations. policy_rng: what the policy may draw from.
-    progress: called with the simulated time now and then.
     """
 
     def __init__(
@@ -112,9 +112,8 @@ class Cluster:
         sink: Sink,
         rngs: Sequence[np.random.Generator],
         policy_rng: np.random.Generator,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.env = simpy.Environment(initial_time=0)
+        self.env = Clock()
         self.controller = Controller(policy, gpus, models, policy_rng)
         self.arrived = 0
         """Requests that clients have sent."""
@@ -122,7 +121,6 @@ class Cluster:
         self._arrivals = arrivals
         self._clients = {client.id: client for client in clients}
         self._sink = sink
-        self._progress = progress
         self._gpus = [
             SimGpu(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
             for gpu, rng in zip(gpus, rngs, strict=True)
@@ -152,7 +150,7 @@ class Cluster:
 
     # ---- clients
 
-    def _arrive(self) -> Iterator[simpy.Event]:
+    def _arrive(self) -> Generator[simpy.Event, object, None]:
         """The open loop: one request after the other."""
         env = self.env
         to_inbox_ns = self._to_inbox_ns
@@ -162,8 +160,6 @@ class Cluster:
         slo_ns = self._arrivals.slo_ns
         direct = not self._has_cost
         for times, models, streams in self._arrivals.chunks:
-            if self._progress is not None:
-                self._progress(env.now)
             for at_ns, model, stream in zip(
                 times.tolist(), models.tolist(), streams.tolist(), strict=True
             ):
@@ -183,7 +179,7 @@ class Cluster:
     def _ask_at(self, client: Client, at_ns: int) -> None:
         if at_ns < client.until_ns:
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
-            self.env.timeout(delay_ns).callbacks.append(partial(self._ask, client, at_ns))
+            self.env.call_in(delay_ns, partial(self._ask, client, at_ns))
 
     def _ask(self, client: Client, at_ns: int, event: simpy.Event) -> None:
         deadline_ns = at_ns + client.slo_ns if client.slo_ns < FOREVER else FOREVER
@@ -204,7 +200,7 @@ class Cluster:
         self._settle()
 
     def _call_when_free(self) -> None:
-        self.env.timeout(self._busy_until_ns - self.env.now).callbacks.append(self._next_event)
+        self.env.call_in(self._busy_until_ns - self.env.now, self._next_event)
 
     def _next_event(self, event: simpy.Event) -> None:
         handler, arguments = self._inbox.popleft()
@@ -217,32 +213,31 @@ class Cluster:
         """Carry out what the policy has emitted."""
         env = self.env
         out = self.controller.out
+        delays = self._delays
         cost_ns = 0
         if self._has_cost:
-            delays = self._delays
             cost_ns = delays.decision_per_event_ns + delays.decision_per_action_ns * (
                 len(out.sent) + len(out.ended)
             )
             self._busy_until_ns = env.now + cost_ns
         if out.sent:
-            delay_ns = cost_ns + self._delays.controller_to_worker_ns
+            delay_ns = cost_ns + delays.controller_to_worker_ns
             sent_ns = env.now + cost_ns
             for gpu, action in out.sent:
                 self._sent_ns[action.id] = sent_ns
                 if delay_ns:
-                    env.timeout(delay_ns).callbacks.append(partial(self._deliver, gpu, action))
+                    env.call_in(delay_ns, partial(self._deliver, gpu, action))
                 else:
                     self._gpus[gpu].submit(action)
             out.sent.clear()
         if out.ended:
             ended, out.ended = out.ended, []
-            self._write_ended(ended, env.now + cost_ns + self._delays.controller_to_client_ns)
+            self._write_ended(ended, env.now + cost_ns + delays.controller_to_client_ns)
         if out.wakes:
             for at_ns, key in out.wakes:
                 self._wakes[key] = at_ns
-                env.timeout(at_ns + self._delays.poll_ns - env.now).callbacks.append(
-                    partial(self._wake, at_ns, key)
-                )
+                delay_ns = at_ns + delays.poll_ns - env.now
+                env.call_in(delay_ns, partial(self._wake, at_ns, key))
             out.wakes.clear()
 
     def _wake(self, at_ns: int, key: Hashable, event: simpy.Event) -> None:
@@ -259,7 +254,7 @@ class Cluster:
         """A worker has sent a result."""
         self._write_action(result)
         delay_ns = self._delays.worker_to_controller_ns + self._delays.poll_ns
-        self.env.timeout(delay_ns).callbacks.append(partial(self._receive, result))
+        self.env.call_in(delay_ns, partial(self._receive, result))
 
     def _receive(self, result: Result, event: simpy.Event) -> None:
         self._handle(self.controller.result, result)
@@ -289,13 +284,12 @@ class Cluster:
 
     def _write_action(self, result: Result) -> None:
         action = result.action
-        kind = type(action)
         batch = tasks = 0
-        if kind is Infer:
+        if type(action) is Infer:
             batch, tasks = action.batch, len(action.tasks)
         self._sink.action(
             (
-                action.id, _TYPES[kind], action.lane, action.model, batch, tasks,
+                action.id, _TYPES[type(action)], action.lane, action.model, batch, tasks,
                 action.earliest_ns, action.latest_ns, action.expected_ns,
                 self._sent_ns.pop(action.id), result.start_ns, result.end_ns, result.duration_ns,
                 result.status, result.why,
@@ -314,4 +308,4 @@ class Cluster:
             )  # fmt: skip
 
 
-_TYPES = {Load: "load", Unload: "unload", Infer: "infer"}
+_TYPES: dict[type[Action], str] = {Load: "load", Unload: "unload", Infer: "infer"}

@@ -4,34 +4,24 @@ Two engines work side by side, one runs batches and one copies weights; each doe
 time. Not here: what to run when (`scheduler/worker.py`), and messages (`sim/cluster.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import simpy
 
+from profiles.durations import Durations
 from scheduler.records import Action, Infer, Result
 from scheduler.worker import ENGINES, Engine, Worker
-
-
-class Durations(Protocol):
-    """How long something takes; `profiles` has several kinds."""
-
-    @property
-    def constant_ns(self) -> int | None:
-        """The duration, if it is always the same."""
-
-    def draw_ns(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Draw n durations: int64 array of shape (n,)."""
+from sim.clock import Clock
 
 
 class ModelCost:
     """What one model costs on this kind of GPU. pages: room for its weights."""
 
-    __slots__ = ("pages", "load", "exec")
+    __slots__ = ("exec", "load", "pages")
 
-    def __init__(self, pages: int, load: Durations, exec: dict[int, Durations]) -> None:
+    def __init__(self, pages: int, load: Durations, exec: Mapping[int, Durations]) -> None:
         self.pages = pages
         self.load = load
         self.exec = exec
@@ -63,7 +53,7 @@ class SimGpu:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        clock: Clock,
         pages: int,
         costs: Sequence[ModelCost],
         gap_ns: int,
@@ -71,7 +61,7 @@ class SimGpu:
         report: Callable[[Result], None],
     ) -> None:
         self.worker = Worker(tuple(cost.pages for cost in costs), pages)
-        self._env = env
+        self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns
         self._rng = rng
@@ -85,7 +75,7 @@ class SimGpu:
 
     def submit(self, action: Action) -> None:
         """An action has arrived."""
-        result = self.worker.submit(self._env.now, action)
+        result = self.worker.submit(self._clock.now, action)
         if result is not None:
             self._report(result)
         else:
@@ -93,8 +83,7 @@ class SimGpu:
 
     def _run(self, engine: Engine) -> None:
         """Start what can be started."""
-        env = self._env
-        now_ns = env.now
+        now_ns = self._clock.now
         if now_ns < self._free_ns[engine]:
             if self._alarm_ns[engine] < now_ns:
                 self._call_at(engine, self._free_ns[engine])
@@ -103,28 +92,28 @@ class SimGpu:
             step = self.worker.start(engine, now_ns)
             if step is None:
                 return
-            if type(step) is int:
+            if isinstance(step, int):
                 if not now_ns < self._alarm_ns[engine] <= step:
                     self._call_at(engine, step)
                 return
-            if type(step) is Result:
+            if isinstance(step, Result):
                 self._report(step)
                 continue
             duration_ns = self._draw(step)
             self._start_ns[engine] = now_ns
             self._free_ns[engine] = now_ns + duration_ns + self._gap_ns
-            env.timeout(duration_ns).callbacks.append(self._finished[engine])
+            self._clock.call_in(duration_ns, self._finished[engine])
             return
 
     def _finish(self, engine: Engine, event: simpy.Event) -> None:
-        now_ns = self._env.now
+        now_ns = self._clock.now
         start_ns = self._start_ns[engine]
         self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns))
         self._run(engine)
 
     def _call_at(self, engine: Engine, at_ns: int) -> None:
         self._alarm_ns[engine] = at_ns
-        self._env.timeout(at_ns - self._env.now).callbacks.append(self._called[engine])
+        self._clock.call_in(at_ns - self._clock.now, self._called[engine])
 
     def _alarm(self, engine: Engine, event: simpy.Event) -> None:
         self._run(engine)
@@ -139,4 +128,4 @@ class SimGpu:
             constant_ns = durations.constant_ns
             duration = Stream(durations, self._rng) if constant_ns is None else constant_ns
             self._duration_ns[key] = duration
-        return duration if type(duration) is int else duration.next_ns()
+        return duration if isinstance(duration, int) else duration.next_ns()

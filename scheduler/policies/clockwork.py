@@ -80,9 +80,9 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     future_ms: Annotated[
         float, _ms("an action reaches the worker this long after now", most=1e6)
     ] = 1.0
-    lag_ms: Annotated[
-        float, _ms("give no work to an engine that is overdue by more", most=1e6)
-    ] = 10.0
+    lag_ms: Annotated[float, _ms("give no work to an engine that is overdue by more", most=1e6)] = (
+        10.0
+    )
     max_loads: Annotated[
         int,
         Meta(ge=1, le=1000, description="outstanding loads a GPU", extra={"source": _SOURCE}),
@@ -109,7 +109,9 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = 0.99
     max_batch: Annotated[
         int,
-        Meta(ge=1, le=65536, description="larger batch sizes are not used", extra={"source": _SOURCE}),
+        Meta(
+            ge=1, le=65536, description="larger batch sizes are not used", extra={"source": _SOURCE}
+        ),
     ] = 16
     max_exec_ms: Annotated[
         float, _ms("batch sizes that take longer are not used (batch 1 always is)", most=1e9)
@@ -138,9 +140,24 @@ class _Model:
     """A model as this policy sees it."""
 
     __slots__ = (
-        "id", "pages", "sizes", "chain", "largest", "exec_ns", "load_ns", "queue", "next_seq",
-        "ready_on", "copies", "estimators", "load_estimator", "planned_slo_ns",
-        "exec_slo_ns", "load_slo_ns", "exec_size", "load_size",
+        "chain",
+        "copies",
+        "estimators",
+        "exec_ns",
+        "exec_size",
+        "exec_slo_ns",
+        "id",
+        "largest",
+        "load_estimator",
+        "load_ns",
+        "load_size",
+        "load_slo_ns",
+        "next_seq",
+        "pages",
+        "planned_slo_ns",
+        "queue",
+        "ready_on",
+        "sizes",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
@@ -154,7 +171,7 @@ class _Model:
         self.pages = info.pages
         self.sizes = tuple(size for size, _ in usable)
         self.exec_ns = tuple(exec_ns for _, exec_ns in usable)
-        """Estimates, in the order of `sizes`; replaced as a whole, so a request can keep its own."""
+        """Estimates, by `sizes`; replaced as a whole, so that a request can keep its own."""
         self.chain = tuple(sorted(range(len(usable)), key=lambda k: -self.exec_ns[k]))
         """The order in which a request's strategies are looked at: earliest start first."""
         self.largest = _largest_fitting(self.sizes)
@@ -190,7 +207,14 @@ class _Waiting:
     """A request that is not in a batch yet. seq: its number among its model's requests."""
 
     __slots__ = (
-        "id", "deadline_ns", "seq", "model", "exec_ns", "exec_size", "load_size", "waits",
+        "deadline_ns",
+        "exec_ns",
+        "exec_size",
+        "id",
+        "load_size",
+        "model",
+        "seq",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, id: int, deadline_ns: int, seq: int, model: _Model) -> None:
@@ -244,7 +268,7 @@ class Clockwork:
         self._in_flight: dict[int, list[_Waiting]] = {}  # by action id
         self._seq = 0
         self._waiting: list[tuple[int, int, _Waiting]] = []
-        """By last chance, and a number against ties. Those that wait no more leave with the sweep."""
+        """By last chance, then a number. Those that wait no more leave with the sweep."""
         self._silent: list[tuple[int, int, Reason]] = []  # given up, not told: (when, id, why)
         self._sweep_ns = FOREVER
         self._loaders: dict[int, _Gpu] = {}
@@ -670,4 +694,3 @@ class Clockwork:
 
 def _exec_end_ns(gpu: _Gpu) -> int:
     return gpu.exec.end_ns
-

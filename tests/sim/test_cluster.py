@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from scheduler.records import FOREVER, Outcome, Reason, Status, Why
 from sim.cluster import Client, Delays

@@ -1,0 +1,17 @@
+"""Which requests will be answered in time, under this scheduler, on this cluster?
+
+from mainspring import load_scenario, run
+
+summaries = run(load_scenario("scenarios/demo.toml"), out="runs/demo")
+"""
+
+from mainspring.names import warn_if_shadowed
+
+warn_if_shadowed()  # first, since the imports below would fail without a word of why
+
+from mainspring.run import run  # noqa: E402
+from mainspring.scenario import load_scenario  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "load_scenario", "run"]

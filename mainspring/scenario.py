@@ -1,0 +1,313 @@
+"""A scenario: which models, on which cluster, under which traffic and which policies.
+
+A scenario is a TOML file (see scenarios/). It is read strictly: what is not known is an error,
+with a suggestion. What comes out is complete: overrides applied, defaults filled in, paths
+absolute, so that it can be written down and run again.
+Not here: running it (mainspring.run), and how errors find their line (mainspring.document).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from mainspring.document import Document, Key, ScenarioError, key_lines, show
+from mainspring.policies import find_policy, policy_file
+from profiles import Profile, ProfileError, find
+from profiles.store import DATA
+from workloads import Workload, WorkloadError
+
+__all__ = ["Scenario", "ScenarioError", "load_scenario"]
+
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+
+
+class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the platform adds to the work itself, in microseconds.
+
+    poll: how long an event lies in the controller's inbox until its polling loop sees it.
+    worker_gap: idle time of an engine between two actions. decision_*: the controller's own time;
+    while it works, events wait in its inbox.
+    """
+
+    client_to_controller: NotNegative = 0.0
+    poll: NotNegative = 0.0
+    controller_to_worker: NotNegative = 0.0
+    worker_gap: NotNegative = 0.0
+    worker_to_controller: NotNegative = 0.0
+    controller_to_client: NotNegative = 0.0
+    decision_per_event: NotNegative = 0.0
+    decision_per_action: NotNegative = 0.0
+
+
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib."""
+
+    gpus: Count = 1
+    page_mib: Count = 16
+    pages: Count
+    delays_us: DelaysUs = DelaysUs()
+
+
+class ModelsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some models. profile: one profile, or a pattern for several. copies: instances of each."""
+
+    profile: str
+    copies: Count = 1
+    slo_ms: Positive | None = None
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scenario file says.
+
+    duration_s: the length of the arrivals. warmup_s: requests that arrive before it are left out
+    of the summary. drain_s: how long the run goes on after the last arrival; what is left then is
+    unfinished. slo_ms: the default for all models; without one there are no deadlines.
+    policy: parameters by label, as the policy's own Params has them, and `name` where the label
+    is not the policy's name. inputs: sha256 of each file and profile store that a recorded
+    scenario was run with.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[\w.-]+$")]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    duration_s: Positive
+    warmup_s: NotNegative = 0.0
+    drain_s: NotNegative = 1.0
+    slo_ms: Positive | None = None
+    cluster: ClusterSpec
+    models: list[ModelsSpec] = []
+    workload: list[Workload] = []
+    policy: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
+
+
+class Model(msgspec.Struct, frozen=True):
+    """One model of a run. slo_ns: None where its requests have no deadline."""
+
+    name: str
+    profile: Profile
+    slo_ns: int | None
+
+
+class PolicyChoice(msgspec.Struct, frozen=True):
+    """A policy and its parameters, under a label. name: as `find_policy` takes it."""
+
+    label: str
+    name: str
+    policy: Any
+    params: Any
+
+    def build(self) -> Any:
+        """A fresh policy."""
+        return self.policy(self.params)
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario that has been checked and can be run.
+
+    written: keys that the file or the command line gave; all others are defaults.
+    """
+
+    spec: Spec
+    models: tuple[Model, ...]
+    policies: tuple[PolicyChoice, ...]
+    overrides: tuple[str, ...]
+    written: frozenset[Key]
+
+    def choose(self, names: Sequence[str]) -> tuple[PolicyChoice, ...]:
+        """The policies to run, in that order; those of the scenario if no names are given.
+
+        A name is a label of the scenario, or else a policy as `find_policy` takes it, which runs
+        with its own defaults. Raises ScenarioError if there is none, or two of one label.
+        """
+        known = {choice.label: choice for choice in self.policies}
+        chosen = tuple(known.get(name) or _with_defaults(name) for name in names) or self.policies
+        if not chosen:
+            raise ScenarioError(
+                f"{self.spec.name} has no policy; add a table such as [policy.clockwork], "
+                "or give --policy"
+            )
+        labels = [choice.label for choice in chosen]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise ScenarioError(f"two policies have the label {twice}; give each its own")
+        return chosen
+
+    def to_toml(self, policies: Sequence[PolicyChoice]) -> str:
+        """The scenario with these policies, complete, and with what nobody wrote marked."""
+        table = msgspec.to_builtins(self.spec)
+        table["policy"] = {
+            choice.label: {"name": choice.name} | msgspec.to_builtins(choice.params)
+            for choice in policies
+        }
+        table["inputs"] |= _policy_digests(policies)
+        text = tomli_w.dumps(_without_none(table))
+        lines = text.splitlines()
+        for key, number in key_lines(text).items():
+            is_table = lines[number - 1].startswith("[")
+            given = any(written[: len(key)] == key for written in self.written)
+            if not (is_table or given or key[0] == "inputs"):
+                lines[number - 1] += "  # default"
+        return "\n".join(lines) + "\n"
+
+
+def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read and check a scenario file, or the one in the directory of an earlier run.
+
+    overrides: `key=value`, as `workload.0.rate_rps=800`; the value is TOML, or else text.
+    Paths in the file start from its folder, paths in overrides from the working directory.
+    Raises ScenarioError, whose message is one line.
+    """
+    path = Path(path)
+    document = Document(path / "scenario.toml" if path.is_dir() else path, overrides)
+    written = frozenset(key for key, _ in document.leaves())
+    _make_paths_absolute(document)
+    spec = document.decode(Spec)
+    if spec.warmup_s >= spec.duration_s:
+        limit = f"expected less than duration_s, {show(spec.duration_s)}"
+        raise document.error(("warmup_s",), f"= {show(spec.warmup_s)}; {limit}")
+    models = tuple(_models(document, spec))
+    _check_workloads(document, spec, [model.name for model in models])
+    policies = tuple(_policy(document, label) for label in spec.policy)
+    return Scenario(
+        spec=msgspec.structs.replace(spec, inputs=_inputs(document, spec, policies)),
+        models=models,
+        policies=policies,
+        overrides=tuple(overrides),
+        written=written,
+    )
+
+
+def _make_paths_absolute(document: Document) -> None:
+    for key, value in document.leaves():
+        match key:
+            case ("workload", int(), "path"):
+                is_path = True
+            case ("models", int(), "profile"):
+                is_path = ".toml" in str(value)
+            case ("policy", str(), "name"):
+                is_path = ":" in str(value)
+            case _:
+                is_path = False
+        if is_path and isinstance(value, str):
+            base = Path() if document.set_on_command_line(key) else document.path.parent
+            document.set(key, str((base / value).absolute()))
+
+
+def _models(document: Document, spec: Spec) -> Iterator[Model]:
+    if not spec.models:
+        raise document.error((), "no models; add a table [[models]] with a profile")
+    names: set[str] = set()
+    for i, models in enumerate(spec.models):
+        key = ("models", i, "profile")
+        try:
+            profiles = find(models.profile)
+        except ProfileError as error:
+            raise document.error(key, f"= {show(models.profile)}; {error}") from None
+        slo_ms = models.slo_ms or spec.slo_ms
+        slo_ns = None if slo_ms is None else round(slo_ms * 1e6)
+        for profile in profiles:
+            pages = profile.pages(spec.cluster.page_mib * 2**20)
+            if pages > spec.cluster.pages:
+                room = f"a GPU has {spec.cluster.pages} (cluster.pages)"
+                raise document.error(key, f"{profile.name} needs {pages} pages, but {room}")
+            for copy in range(models.copies):
+                name = profile.name if models.copies == 1 else f"{profile.name}.{copy}"
+                if name in names:
+                    raise document.error(
+                        key, f"two models are called {name}; expected one name each"
+                    )
+                names.add(name)
+                yield Model(name, profile, slo_ns)
+
+
+def _check_workloads(document: Document, spec: Spec, model_names: Sequence[str]) -> None:
+    if not spec.workload:
+        raise document.error((), "no workload; add a table [[workload]] with a kind")
+    for i, workload in enumerate(spec.workload):
+        try:
+            workload.select(model_names)
+        except WorkloadError as error:
+            raise document.error_in(("workload", i), str(error)) from None
+
+
+def _policy(document: Document, label: str) -> PolicyChoice:
+    key = ("policy", label)
+    if not re.fullmatch(r"[\w.-]+", label):
+        raise document.error(key, "expected a label of letters, digits, '_', '-' and '.'")
+    table = document.get(key)
+    name = table.get("name", label) if isinstance(table, dict) else label
+    try:
+        policy = find_policy(name)
+    except ScenarioError as error:
+        raise document.error(key, str(error)) from None
+    return PolicyChoice(label, name, policy, document.decode(policy.Params, key, ("name",)))
+
+
+def _with_defaults(ref: str) -> PolicyChoice:
+    """A policy that the scenario does not have, from the command line."""
+    file, colon, name = ref.rpartition(":")
+    if colon:
+        ref = f"{Path(file).absolute()}:{name}"
+    policy = find_policy(ref)
+    try:
+        return PolicyChoice(name, ref, policy, msgspec.convert({}, policy.Params))
+    except msgspec.ValidationError as error:
+        raise ScenarioError(
+            f"--policy {name}: {error}; give its parameters in a table [policy.{name}]"
+        ) from None
+
+
+def _inputs(document: Document, spec: Spec, policies: Sequence[PolicyChoice]) -> dict[str, str]:
+    """The sha256 of every file that the arrivals and durations come from.
+
+    Raises ScenarioError where one of them, or a policy, is not what the scenario recorded.
+    """
+    files: dict[str, Path] = {}
+    for models in spec.models:
+        file, dot_toml, _ = models.profile.partition(".toml")
+        store = models.profile.partition("/")[0]
+        files[file + dot_toml if dot_toml else store] = (
+            Path(file + dot_toml) if dot_toml else DATA / f"{store}.toml"
+        )
+    for i, workload in enumerate(spec.workload):
+        path = getattr(workload, "path", None)
+        if path is not None:
+            if not Path(path).is_file():
+                raise document.error(("workload", i, "path"), f"= {show(path)}; no such file")
+            files[path] = Path(path)
+    digests = {name: _sha256(file) for name, file in files.items()}
+    now = digests | _policy_digests(policies)
+    for name, recorded in spec.inputs.items():
+        if now.get(name, recorded) != recorded:
+            raise document.error(
+                ("inputs", name),
+                f"it has changed since (sha256 now {now[name][:12]}, then {recorded[:12]}); "
+                "put the old one back, or remove this line to run with the new one",
+            )
+    return digests
+
+
+def _policy_digests(policies: Sequence[PolicyChoice]) -> dict[str, str]:
+    files = {str(file): file for file in (policy_file(choice.name) for choice in policies) if file}
+    return {name: _sha256(file) for name, file in files.items()}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a key that is left out means the same."""
+    if isinstance(value, dict):
+        return {key: _without_none(child) for key, child in value.items() if child is not None}
+    if isinstance(value, list):
+        return [_without_none(child) for child in value]
+    return value

@@ -1,0 +1,116 @@
+"""Build the simulated cluster that a scenario describes, with one policy in it.
+
+One seed a run, split by purpose, so that changing the policy changes no arrival and adding a GPU
+changes no other GPU's durations.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from mainspring.scenario import Scenario
+from scheduler.records import FOREVER, GpuInfo, ModelInfo
+from sim.cluster import Client, Cluster, Delays, OpenLoop
+from sim.gpu import ModelCost
+from workloads import Closed, merge
+
+PLANNED_QUANTILE = 0.99
+"""What a policy is told that a model takes: the profile's 99th percentile."""
+
+
+class Purpose(IntEnum):
+    """What randomness is for. The numbers are part of every result: never change one."""
+
+    ARRIVALS = 0
+    DURATIONS = 1
+    POLICY = 3
+
+
+def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
+    """The random numbers for one purpose; for arrivals and durations, of one workload or GPU."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(purpose, *index))
+    return np.random.Generator(np.random.PCG64(sequence))
+
+
+def build_world(scenario: Scenario, policy: Any, sink: Any) -> Cluster:
+    """A cluster that is ready to run, with nothing loaded and nothing asked."""
+    spec = scenario.spec
+    seed, cluster, delays = spec.seed, spec.cluster, spec.cluster.delays_us
+    page_bytes = cluster.page_mib * 2**20
+    models = tuple(
+        ModelInfo(
+            id=i,
+            name=model.name,
+            pages=model.profile.pages(page_bytes),
+            load_ns=model.profile.load.estimate_ns(PLANNED_QUANTILE),
+            batch_sizes=model.profile.batch_sizes,
+            exec_ns=tuple(
+                durations.estimate_ns(PLANNED_QUANTILE) for durations in model.profile.exec.values()
+            ),
+            input_bytes=model.profile.input_bytes,
+            output_bytes=model.profile.output_bytes,
+        )
+        for i, model in enumerate(scenario.models)
+    )
+    return Cluster(
+        policy=policy,
+        gpus=tuple(GpuInfo(id=i, lanes=(i,), pages=cluster.pages) for i in range(cluster.gpus)),
+        models=models,
+        costs=[
+            ModelCost(info.pages, model.profile.load, model.profile.exec)
+            for info, model in zip(models, scenario.models, strict=True)
+        ],
+        delays=Delays(
+            **{
+                f"{name}_ns": round(getattr(delays, name) * 1e3)
+                for name in delays.__struct_fields__
+            }
+        ),
+        arrivals=_arrivals(scenario),
+        clients=_clients(scenario),
+        sink=sink,
+        rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
+        policy_rng=generator(seed, Purpose.POLICY),
+    )
+
+
+def _arrivals(scenario: Scenario) -> OpenLoop:
+    spec = scenario.spec
+    names = [model.name for model in scenario.models]
+    streams = []
+    slo_ns = []
+    for i, workload in enumerate(spec.workload):
+        if isinstance(workload, Closed):
+            continue
+        rng = generator(spec.seed, Purpose.ARRIVALS, i)
+        asked = workload.select(names)
+        streams.append(workload.chunks(asked, names, round(spec.duration_s * 1e9), rng))
+        slo_ns.append([_slo_ns(workload.slo_ns, model.slo_ns) for model in scenario.models])
+    return OpenLoop(merge(streams), slo_ns)
+
+
+def _clients(scenario: Scenario) -> list[Client]:
+    spec = scenario.spec
+    names = [model.name for model in scenario.models]
+    clients: list[Client] = []
+    first_id = len(spec.workload)  # below are the open-loop streams, each a client to the records
+    for workload in spec.workload:
+        if isinstance(workload, Closed):
+            for _, model in workload.clients(workload.select(names)):
+                clients.append(
+                    Client(
+                        id=first_id + len(clients),
+                        model=model,
+                        slo_ns=_slo_ns(workload.slo_ns, scenario.models[model].slo_ns),
+                        think_ns=workload.think_ns,
+                        start_ns=workload.start_ns,
+                        until_ns=round(spec.duration_s * 1e9),
+                    )
+                )
+    return clients
+
+
+def _slo_ns(workload_ns: int | None, model_ns: int | None) -> int:
+    """A workload's SLO goes before its model's, which goes before the scenario's."""
+    return next((ns for ns in (workload_ns, model_ns) if ns is not None), FOREVER)

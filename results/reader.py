@@ -1,0 +1,88 @@
+"""Reads back what a finished run left: its rows with the models' names, and its numbers.
+
+A directory without a summary is not a run: it was interrupted hard, failed, or is something else.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from results import summary
+from results.columns import Ints
+from results.errors import ResultsError
+from results.files import ACTIONS, LATENCY, OUTCOMES, SECONDS, SUMMARY, part_of
+from results.latency import decode
+from results.summary import Summary
+
+
+def read_summary(directory: Path) -> Summary:
+    """A finished run's numbers. Raises ResultsError where the directory is not one."""
+    if not (directory / SUMMARY).is_file():
+        what = (
+            "the run did not finish; its rows so far are in the .part files"
+            if part_of(directory / OUTCOMES).exists()
+            else "not the directory of a run"
+        )
+        raise ResultsError(f"{directory}: no {SUMMARY}: {what}")
+    return summary.load(directory / SUMMARY)
+
+
+def read_outcomes(directory: Path) -> pa.Table:
+    """Every request's fate; `model` is the model's name, times are in ns.
+
+    `gpu` is -1 and `batch` 0 where no GPU served the request; a `deadline_ns` of 2**63 - 1 means
+    that it had no SLO. Raises ResultsError where the directory is not a finished run.
+    """
+    read_summary(directory)
+    return _with_names(_read(directory / OUTCOMES))
+
+
+def read_actions(
+    directory: Path, *, start_ns: int | None = None, stop_ns: int | None = None
+) -> pa.Table:
+    """Every action's result, or those of which some part lies in [start_ns, stop_ns)."""
+    read_summary(directory)
+    keep = None
+    if start_ns is not None:
+        keep = pc.field("end_ns") >= start_ns
+    if stop_ns is not None:
+        before = pc.field("start_ns") < stop_ns
+        keep = before if keep is None else keep & before
+    return _with_names(_read(directory / ACTIONS, keep))
+
+
+def read_seconds(directory: Path) -> dict[str, Ints]:
+    """Requests by the second in which they arrived: `second`, `arrivals`, and one per outcome."""
+    read_summary(directory)
+    table = _read(directory / SECONDS)
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def read_latencies(directory: Path) -> tuple[npt.NDArray[np.float64], Ints]:
+    """Latencies in ms, ascending, and how many answered requests had no longer one."""
+    max_ms = read_summary(directory).latency.max_ms
+    path = directory / LATENCY
+    try:
+        upper_ns, counts = decode(path.read_bytes(), round((max_ms or 0) * 1e6))
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}; run it again") from error
+    return upper_ns / 1e6, counts
+
+
+def _read(path: Path, keep: pc.Expression | None = None) -> pa.Table:
+    try:
+        return pq.read_table(path, filters=keep)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ResultsError(f"{path}: cannot be read ({error}); run it again") from error
+
+
+def _with_names(table: pa.Table) -> pa.Table:
+    names = pa.array(json.loads(table.schema.metadata[b"models"]), pa.string())
+    chunks = [pa.DictionaryArray.from_arrays(chunk, names) for chunk in table["model"].iterchunks()]
+    column = pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))
+    return table.set_column(table.schema.get_field_index("model"), "model", column)

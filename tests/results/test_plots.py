@@ -1,0 +1,72 @@
+"""The figures are drawn, say what they must, and are the same for the same run."""
+
+import numpy as np
+import pytest
+
+from results import ResultsError, plots
+from scheduler.records import Outcome
+from tests.results.helpers import MS, SECOND, action, request, writer
+
+
+@pytest.fixture(name="runs")
+def two_runs(tmp_path):
+    """One answers everything; one drops three of ten."""
+    found = {}
+    for name, dropped in (("all", 0), ("some", 3)):
+        found[name] = tmp_path / name
+        with writer(found[name], end_ns=4 * SECOND, pages_of_gpu=[2] * 10, name=name) as sink:
+            for i in range(1_000):
+                at = i * 4 * MS
+                fate = {"outcome": Outcome.REJECTED} if i % 10 < dropped else {}
+                sink.request(request(i, at=at, end=at + 5 * MS + i * 1000, **fate))
+                sink.action(action(i, gpu=i % 10, start=at, end=at + 3 * MS, batch=1 + i % 4))
+            sink.action(action(1_000, "load", start=0, end=9 * MS))
+            sink.action(action(1_001, "unload", start=40 * MS, end=40 * MS))
+            sink.close(arrivals=1_000)
+    return found
+
+
+def test_every_figure_is_drawn_as_png_and_svg(runs, tmp_path):
+    where = tmp_path / "figures" / "a"
+    files = plots.latency_cdf(runs, where)
+    assert [file.name for file in files] == ["a.png", "a.svg"]
+    assert files[0].read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in files[1].read_bytes()
+    assert plots.comparison(runs, where.with_suffix(".svg")) == [where.with_suffix(".svg")]
+    assert plots.gpu_timeline(runs["all"], where, start_ns=0, length_ns=100 * MS)
+
+
+def test_the_same_run_gives_the_same_bytes(runs, tmp_path):
+    a, b = (plots.comparison(runs, tmp_path / f"{name}.svg")[0] for name in "ab")
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_a_curve_ends_where_fewer_than_ten_requests_lie_beyond():
+    latency_ms, counts = np.arange(1.0, 1001.0), np.arange(1, 1001)
+    x, nines = plots._curve(latency_ms, counts, offered=1_000)
+    assert (x[-1], nines[-1]) == (990.0, pytest.approx(2.0))
+
+
+def test_what_was_not_answered_keeps_a_curve_down():
+    x, nines = plots._curve(np.arange(1.0, 701.0), np.arange(1, 701), offered=1_000)
+    assert x[-1] == 700.0
+    assert 1 - 10 ** -nines[-1] == pytest.approx(0.70)
+
+
+def test_a_run_without_answers_can_be_drawn(tmp_path):
+    with writer(tmp_path / "run") as sink:
+        sink.request(request(0, outcome=Outcome.REJECTED))
+        sink.close(arrivals=1)
+    runs = {"none": tmp_path / "run"}
+    plots.latency_cdf(runs, tmp_path / "a.png")
+    plots.comparison(runs, tmp_path / "b.png")
+    plots.gpu_timeline(tmp_path / "run", tmp_path / "c.png", start_ns=0, length_ns=MS)
+
+
+def test_a_figure_that_cannot_be_drawn_says_why(runs, tmp_path):
+    with pytest.raises(ResultsError, match="9 runs cannot be told apart"):
+        plots.latency_cdf({str(i): runs["all"] for i in range(9)}, tmp_path / "a.png")
+    with pytest.raises(ResultsError, match=r"cannot draw \.pdf"):
+        plots.latency_cdf(runs, tmp_path / "a.pdf")
+    with pytest.raises(ResultsError, match="not the directory of a run"):
+        plots.latency_cdf({"none": tmp_path}, tmp_path / "a.png")
