@@ -107,10 +107,6 @@ class GpuView:
 
     def used(self, model: int) -> None:
         """A batch of the model came back."""
-        left = self.in_use[model] - 1
+        left = self.in_use.pop(model) - 1
         if left:
             self.in_use[model] = left
-        else:
-            del self.in_use[model]
-        if model in self.ready:
-            self.ready.move_to_end(model)

@@ -9,6 +9,18 @@ from collections.abc import Callable
 import simpy
 
 
+class _Call(simpy.Event):
+    """An event that has happened as soon as it is made, and calls back after a delay."""
+
+    def __init__(self, clock: "Clock", delay_ns: int, callback: Callable[[simpy.Event], None]):
+        # A Timeout, without what only processes need.
+        self.env = clock
+        self.callbacks = [callback]
+        self._ok = True
+        self._value = None
+        clock.schedule(self, delay=delay_ns)
+
+
 class Clock(simpy.Environment):
     """Simulated time, in ns since the start of the run."""
 
@@ -22,4 +34,4 @@ class Clock(simpy.Environment):
 
     def call_in(self, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
         """Call back after delay_ns. Calls for the same moment come in the order of asking."""
-        self.timeout(delay_ns).callbacks.append(callback)
+        _Call(self, delay_ns, callback)

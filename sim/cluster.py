@@ -115,6 +115,7 @@ class Cluster:
     ) -> None:
         self.env = Clock()
         self.controller = Controller(policy, gpus, models, policy_rng)
+        self._out = self.controller.out
         self.arrived = 0
         """Requests that clients have sent."""
         self._delays = delays
@@ -130,6 +131,7 @@ class Cluster:
         self._inbox: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._busy_until_ns = 0
         self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
+        self._result_ns = delays.worker_to_controller_ns + delays.poll_ns
         self._has_cost = bool(delays.decision_per_event_ns or delays.decision_per_action_ns)
 
     def run(self, end_ns: int, drain_ns: int) -> None:
@@ -139,7 +141,7 @@ class Cluster:
         """
         env = self.env
         self.controller.start(env.now)
-        self._settle()
+        self._settle(env.now)
         env.process(self._arrive())
         for client in self._clients.values():
             self._ask_at(client, client.start_ns)
@@ -171,8 +173,9 @@ class Cluster:
                 request = Request(self.arrived, model, at_ns, deadline_ns, stream)
                 self.arrived += 1
                 if direct:
-                    admit(env.now, request)
-                    self._settle()
+                    now_ns = env.now
+                    admit(now_ns, request)
+                    self._settle(now_ns)
                 else:
                     handle(admit, request)
 
@@ -191,53 +194,54 @@ class Cluster:
 
     def _handle(self, handler: Callable[..., None], *event: object) -> None:
         """An event has been seen in the inbox: handle it when the controller is free."""
-        if self._has_cost and (self._inbox or self.env.now < self._busy_until_ns):
+        now_ns = self.env.now
+        if self._has_cost and (self._inbox or now_ns < self._busy_until_ns):
             self._inbox.append((handler, event))
             if len(self._inbox) == 1:
                 self._call_when_free()
             return
-        handler(self.env.now, *event)
-        self._settle()
+        handler(now_ns, *event)
+        self._settle(now_ns)
 
     def _call_when_free(self) -> None:
         self.env.call_in(self._busy_until_ns - self.env.now, self._next_event)
 
     def _next_event(self, event: simpy.Event) -> None:
         handler, arguments = self._inbox.popleft()
-        handler(self.env.now, *arguments)
-        self._settle()
+        now_ns = self.env.now
+        handler(now_ns, *arguments)
+        self._settle(now_ns)
         if self._inbox:
             self._call_when_free()
 
-    def _settle(self) -> None:
+    def _settle(self, now_ns: int) -> None:
         """Carry out what the policy has emitted."""
-        env = self.env
-        out = self.controller.out
+        out = self._out
         delays = self._delays
         cost_ns = 0
         if self._has_cost:
             cost_ns = delays.decision_per_event_ns + delays.decision_per_action_ns * (
                 len(out.sent) + len(out.ended)
             )
-            self._busy_until_ns = env.now + cost_ns
+            self._busy_until_ns = now_ns + cost_ns
         if out.sent:
             delay_ns = cost_ns + delays.controller_to_worker_ns
-            sent_ns = env.now + cost_ns
+            sent_ns = now_ns + cost_ns
             for gpu, action in out.sent:
                 self._sent_ns[action.id] = sent_ns
                 if delay_ns:
-                    env.call_in(delay_ns, partial(self._deliver, gpu, action))
+                    self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
                 else:
-                    self._gpus[gpu].submit(action)
+                    self._gpus[gpu].submit(now_ns, action)
             out.sent.clear()
         if out.ended:
-            ended, out.ended = out.ended, []
-            self._write_ended(ended, env.now + cost_ns + delays.controller_to_client_ns)
+            self._write_ended(out.ended, now_ns + cost_ns + delays.controller_to_client_ns)
+            out.ended.clear()
         if out.wakes:
             for at_ns, key in out.wakes:
                 self._wakes[key] = at_ns
-                delay_ns = at_ns + delays.poll_ns - env.now
-                env.call_in(delay_ns, partial(self._wake, at_ns, key))
+                delay_ns = at_ns + delays.poll_ns - now_ns
+                self.env.call_in(delay_ns, partial(self._wake, at_ns, key))
             out.wakes.clear()
 
     def _wake(self, at_ns: int, key: Hashable, event: simpy.Event) -> None:
@@ -248,13 +252,12 @@ class Cluster:
     # ---- workers
 
     def _deliver(self, gpu: int, action: Action, event: simpy.Event) -> None:
-        self._gpus[gpu].submit(action)
+        self._gpus[gpu].submit(self.env.now, action)
 
     def _report(self, result: Result) -> None:
         """A worker has sent a result."""
         self._write_action(result)
-        delay_ns = self._delays.worker_to_controller_ns + self._delays.poll_ns
-        self.env.call_in(delay_ns, partial(self._receive, result))
+        self.env.call_in(self._result_ns, partial(self._receive, result))
 
     def _receive(self, result: Result, event: simpy.Event) -> None:
         self._handle(self.controller.result, result)

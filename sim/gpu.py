@@ -73,17 +73,16 @@ class SimGpu:
         self._finished = [partial(self._finish, engine) for engine in ENGINES]
         self._called = [partial(self._alarm, engine) for engine in ENGINES]
 
-    def submit(self, action: Action) -> None:
+    def submit(self, now_ns: int, action: Action) -> None:
         """An action has arrived."""
-        result = self.worker.submit(self._clock.now, action)
+        result = self.worker.submit(now_ns, action)
         if result is not None:
             self._report(result)
         else:
-            self._run(Engine.EXEC if type(action) is Infer else Engine.COPY)
+            self._run(Engine.EXEC if type(action) is Infer else Engine.COPY, now_ns)
 
-    def _run(self, engine: Engine) -> None:
+    def _run(self, engine: Engine, now_ns: int) -> None:
         """Start what can be started."""
-        now_ns = self._clock.now
         if now_ns < self._free_ns[engine]:
             if self._alarm_ns[engine] < now_ns:
                 self._call_at(engine, self._free_ns[engine])
@@ -109,14 +108,14 @@ class SimGpu:
         now_ns = self._clock.now
         start_ns = self._start_ns[engine]
         self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns))
-        self._run(engine)
+        self._run(engine, now_ns)
 
     def _call_at(self, engine: Engine, at_ns: int) -> None:
         self._alarm_ns[engine] = at_ns
         self._clock.call_in(at_ns - self._clock.now, self._called[engine])
 
     def _alarm(self, engine: Engine, event: simpy.Event) -> None:
-        self._run(engine)
+        self._run(engine, self._clock.now)
 
     def _draw(self, action: Action) -> int:
         batch = action.batch if type(action) is Infer else 0
