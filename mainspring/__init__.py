@@ -2,7 +2,7 @@
 
 from mainspring import load_scenario, run
 
-summaries = run(load_scenario("scenarios/demo.toml"), out="runs/demo")
+runs = run(load_scenario("scenarios/demo.toml"))
 """
 
 from mainspring.names import warn_if_shadowed
@@ -10,8 +10,18 @@ from mainspring.names import warn_if_shadowed
 warn_if_shadowed()  # first, since the imports below would fail without a word of why
 
 from mainspring.run import run  # noqa: E402
-from mainspring.scenario import load_scenario  # noqa: E402
+from mainspring.runs import Run, Runs, load_runs  # noqa: E402
+from mainspring.scenario import Scenario, build_scenario, load_scenario  # noqa: E402
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load_scenario", "run"]
+__all__ = [
+    "Run",
+    "Runs",
+    "Scenario",
+    "__version__",
+    "build_scenario",
+    "load_runs",
+    "load_scenario",
+    "run",
+]

@@ -1,10 +1,12 @@
 """The command line.
 
-A mistake of the user's is one line on stderr and exit code 2; an interrupted run ends with 130.
+A mistake of the user's is one line on stderr and exit code 2; a run that contradicts itself ends
+with 3, an interrupted one with 130.
 Results go to stdout, everything else to stderr.
-Not here: what the commands do (mainspring.run).
+Not here: what the commands do (mainspring.run, mainspring.runs, mainspring.parameters).
 """
 
+import glob
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,28 +14,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from mainspring import __version__, load_scenario
+from mainspring import __version__, load_scenario, profiles_cli, workloads_cli
 from mainspring import run as run_scenario
+from mainspring.directory import default_out
 from mainspring.document import ScenarioError
+from mainspring.parameters import as_list, as_page, describe
 from mainspring.run import Progress as Report
-from mainspring.run import default_out
+from mainspring.runs import Runs, load_runs
 from profiles import ProfileError
-from results import ResultsError, Summary
+from results import InvariantError, ResultsError
+from scheduler.policies import POLICIES
 from workloads import WorkloadError
 
 USER_ERRORS = (ScenarioError, ProfileError, WorkloadError, ResultsError)
 INTERRUPTED = 130
+UNSOUND = 3
 
 app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(workloads_cli.app, name="workloads")
+app.add_typer(profiles_cli.app, name="profiles")
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -43,7 +50,12 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code = command.main(args, prog_name="mainspring", standalone_mode=False)
     except USER_ERRORS as error:
-        code = _fail(str(error))
+        code = _fail(" ".join([str(error), *getattr(error, "__notes__", [])]))
+    except InvariantError as error:
+        print(
+            f"mainspring: this is a fault of mainspring or of the policy: {error}", file=sys.stderr
+        )
+        code = UNSOUND
     except typer.Abort:  # the second Ctrl-C
         code = INTERRUPTED
     except Exception as error:
@@ -71,10 +83,55 @@ def options(
     """Compare schedulers of DNN inference on a simulated GPU cluster."""
 
 
+def _complete_scenario(incomplete: str) -> Iterator[str]:
+    """Scenario files and directories that a path may go on with."""
+    for path in sorted(glob.glob(f"{glob.escape(incomplete)}*")):  # noqa: PTH207, may be absolute
+        if Path(path).is_dir():
+            yield f"{path}/"
+        elif path.endswith(".toml"):
+            yield path
+
+
+def _complete_policy(incomplete: str) -> list[str]:
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+reproduce_app = typer.Typer(help="Reproduce what others measured.", rich_markup_mode=None)
+app.add_typer(reproduce_app, name="reproduce")
+
+
+@reproduce_app.command()
+def clockwork(
+    figure: Annotated[str, typer.Argument(help="original: runs of the original controller.")],
+    data: Annotated[
+        Path, typer.Option(help="Folder of the recorded runs, with summary.csv in it.")
+    ] = Path("../shared/data/clockwork_original"),
+    json_: Annotated[bool, typer.Option("--json", help="The rows as JSON.")] = False,
+) -> None:
+    """Compare our Clockwork with the original, row by row."""
+    from mainspring import reproduce
+
+    if figure != "original":
+        raise ScenarioError(f"figure {figure}: not here yet; expected original")
+    rows = list(reproduce.original(data))
+    if json_:
+        print(msgspec.json.encode({"rows": rows}).decode())
+    else:
+        reproduce.print_rows(rows)
+
+
 @app.command()
 def run(
     scenario: Annotated[
-        Path, typer.Argument(metavar="SCENARIO.toml|RUN_DIR", help="What to run, or run again.")
+        Path,
+        typer.Argument(
+            metavar="SCENARIO.toml|RUN_DIR",
+            help="What to run, or run again.",
+            autocompletion=_complete_scenario,
+        ),
     ],
     set_: Annotated[
         list[str] | None,
@@ -82,26 +139,78 @@ def run(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE.py:CLASS", help="Instead of all of them; repeatable."),
+        typer.Option(
+            metavar="NAME|FILE.py:CLASS",
+            help="Instead of all of them; repeatable.",
+            autocompletion=_complete_policy,
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the results; runs/NAME-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    json: Json = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only where the results are.")
+    ] = False,
 ) -> None:
     """Run a scenario with each of its policies and compare them."""
-    from results.table import print_runs
-
     overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = load_scenario(scenario, overrides)
     out = out or default_out(loaded)
-    with _progress(quiet) as report:
-        summaries = run_scenario(loaded, out, policy, report)
-    print_runs(summaries)
-    _print_where(out, summaries)
-    if any(summary.interrupted for summary in summaries):
+    with _progress(quiet) as progress:
+        runs = run_scenario(loaded, out, policy, progress)
+    if json:
+        _print_json(runs.to_json())
+    elif quiet:
+        print(out)
+    else:
+        _print_table(runs)
+        print(f"\nresults:  {out}")
+        for picture in sorted(out.glob("*.png")):
+            print(f"picture:  {picture}")
+    if runs[-1].summary.interrupted:
+        print(f"interrupted: {runs[-1].label} is not complete", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def report(
+    directories: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Finished runs.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PICTURE", help="Draw them too: .png, .svg, or both.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare finished runs."""
+    runs = load_runs(*directories)
+    pictures = runs.plot().save(out) if out else []
+    if json:
+        _print_json(runs.to_json())
+        return
+    _print_table(runs)
+    for picture in pictures:
+        print(f"picture:  {picture}")
+
+
+@app.command()
+def policies(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|FILE.py:CLASS",
+            help="Which one; by default a list of ours.",
+            autocompletion=_complete_policy,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the policies, or explain one and its parameters."""
+    abouts = [describe(each) for each in ([name] if name else POLICIES)]
+    if json:
+        _print_json(msgspec.json.format(msgspec.json.encode(abouts), indent=2))
+    else:
+        print(as_page(abouts[0]) if name else as_list(abouts), end="")
 
 
 @contextmanager
@@ -123,13 +232,14 @@ def _progress(quiet: bool) -> Iterator[Report | None]:
         yield report
 
 
-def _print_where(out: Path, summaries: Sequence[Summary]) -> None:
-    pictures = sorted(path for path in out.rglob("*.png") if path.parent == out)
-    print(f"\nresults:  {out}")
-    for picture in pictures:
-        print(f"picture:  {picture}")
-    if summaries[-1].interrupted:
-        print(f"interrupted: {summaries[-1].name} is not complete", file=sys.stderr)
+def _print_table(runs: Runs) -> None:
+    from results.table import print_runs
+
+    print_runs(runs.summaries)
+
+
+def _print_json(text: bytes) -> None:
+    print(text.decode())
 
 
 def _fail(message: str) -> int:

@@ -1,4 +1,4 @@
-"""A TOML file read strictly: every complaint names the place, the value and the way out.
+"""A table read strictly: every complaint names the place, the value and the way out.
 
 msgspec says which key is wrong; this adds the file and line (or the --set that brought the value)
 and what would have been right. Lines are found by a plain scan of the text, good enough to point
@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -27,23 +27,42 @@ class ScenarioError(Exception):
 
 
 class Document:
-    """A TOML file with the `--set` overrides laid over it."""
+    """A table with the `--set` overrides laid over it.
 
-    def __init__(self, path: Path, overrides: Sequence[str] = ()) -> None:
-        self.path = path
+    source: what complaints call it. folder: where paths in it start. text: the TOML that it was
+    read from, if it was.
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Any],
+        overrides: Sequence[str] = (),
+        *,
+        source: str,
+        folder: Path,
+        text: str = "",
+    ) -> None:
+        self.data = data
+        self.folder = folder
+        self._source = source
+        self._lines = key_lines(text)
+        self._overrides: dict[Key, str] = {}
+        for override in overrides:
+            self._override(override)
+
+    @classmethod
+    def read(cls, path: Path, overrides: Sequence[str] = ()) -> Self:
+        """Read a TOML file. Raises ScenarioError where it cannot be read, or is not TOML."""
         try:
-            self.text = path.read_text(encoding="utf-8")
-            self.data: dict[str, Any] = tomllib.loads(self.text)
+            text = path.read_text(encoding="utf-8")
+            data = tomllib.loads(text)
         except OSError as error:
             raise ScenarioError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
             raise ScenarioError(f"{path}: not a text file in UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ScenarioError(_syntax_error(path, str(error))) from None
-        self._lines = key_lines(self.text)
-        self._overrides: dict[Key, str] = {}
-        for override in overrides:
-            self._override(override)
+        return cls(data, overrides, source=str(path), folder=path.parent, text=text)
 
     def leaves(self) -> list[tuple[Key, Any]]:
         """Every key that has a plain value, from the file or an override, and the value."""
@@ -92,9 +111,9 @@ class Document:
         if override is not None:
             place = f"--set {override}"
         elif line is not None:
-            place = f"{self.path}, line {line}"
+            place = f"{self._source}, line {line}"
         else:
-            place = str(self.path)
+            place = self._source
         about = (
             f"{dotted(key)} {problem}" if problem.startswith("= ") else f"{dotted(key)}: {problem}"
         )
@@ -136,7 +155,10 @@ class Document:
         """Say what msgspec said in the words of the file."""
         if match := re.fullmatch(r"Object contains unknown field `(.*)`", problem):
             names = list(_field_names(type_, below, self.get(where)))
-            return self.error((*where, match[1]), f"unknown key; {suggest(match[1], names)}")
+            kinds = list(_kinds_with(type_, below, match[1]))
+            elsewhere = f"it belongs to {' or '.join(kinds)}" if 0 < len(kinds) < 4 else None
+            hint = elsewhere or suggest(match[1], names)
+            return self.error((*where, match[1]), f"unknown key; {hint}")
         if match := re.fullmatch(r"Object missing required field `(.*)`", problem):
             return self.error(where, f"missing key {match[1]}")
         if match := re.fullmatch(r"Invalid (?:enum )?value '?(.*?)'?", problem):
@@ -255,18 +277,30 @@ def _plain_words(problem: str) -> str:
         "`object`": "a table",
         "`int | float`": "a number",
     }
-    problem = problem.partition(", got")[0].replace(" | null", "").replace(".0", "")
+    problem = re.sub(r"\.0\b", "", problem.partition(", got")[0].replace(" | null", ""))
     for python, plain in words.items():
         problem = problem.replace(python, plain)
     return problem.replace("Expected", "expected")
 
 
-def _structs_at(type_: Any, below: Key, table: Any) -> Iterator[inspect.StructType]:
-    """The Structs that could lie at `below`; by its tag, where there are several."""
+def _kinds_with(type_: Any, below: Key, name: str) -> Iterator[str]:
+    """The kinds of table at `below` that have such a key, as a file would write them."""
+    for struct in _all_structs_at(type_, below):
+        if struct.tag_field and any(field.encode_name == name for field in struct.fields):
+            yield f"{struct.tag_field} = {show(struct.tag)}"
+
+
+def _all_structs_at(type_: Any, below: Key) -> list[inspect.StructType]:
+    """The Structs that could lie at `below`."""
     found: list[Any] = [inspect.type_info(type_)]
     for part in below:
         found = [child for t in _flat(found) for child in _children(t, part)]
-    structs = [t for t in _flat(found) if isinstance(t, inspect.StructType)]
+    return [t for t in _flat(found) if isinstance(t, inspect.StructType)]
+
+
+def _structs_at(type_: Any, below: Key, table: Any) -> Iterator[inspect.StructType]:
+    """The same, or if there are several the one of the table's tag."""
+    structs = _all_structs_at(type_, below)
     tagged = [s for s in structs if s.tag_field and table.get(s.tag_field) == s.tag]
     yield from tagged or structs
 

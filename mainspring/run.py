@@ -5,69 +5,60 @@
     OUT/outcomes.parquet, actions.parquet, summary.json, ... and pictures
 
 With several policies each has such a directory, OUT/LABEL, and OUT a picture that compares them.
+A run that fails is removed, so that the same command can be given again; one that was unsound
+(InvariantError) or killed stays for a look, and looks like what it is: it has no summary.
+Not here: how that is kept (mainspring.directory), and looking at finished runs
+(mainspring.runs).
 """
 
-import json
-import platform
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from mainspring.document import ScenarioError
+from mainspring.directory import claimed, default_out, write_record
+from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import build_world
-from results import RunWriter, Summary
+from mainspring.world import build_world, quiet_collector
+from results import ResultsError, RunWriter, Summary
 from scheduler.records import Refusal
 
 Progress = Callable[[str, float], None]
 """Called with a policy's label and the share of its simulated time that is done, 0 to 1."""
 
-PACKAGES = ("numpy", "scipy", "simpy", "msgspec", "pyarrow", "hdrhistogram", "matplotlib")
-"""What a run's numbers and pictures come from."""
-
-TIMELINE_NS = 250_000_000
-"""How much of a run the picture of its GPUs shows: what the eye can still tell apart."""
-
 
 def run(
     scenario: Scenario,
-    out: str | Path,
+    out: str | Path | None = None,
     policies: Sequence[str] | None = None,
     progress: Progress | None = None,
-) -> list[Summary]:
+) -> Runs:
     """Run a scenario with each of its policies, and leave everything in the directory `out`.
 
-    policies: labels of the scenario, names of our policies, or `file.py:Class`; by default all of
-    the scenario. Raises ScenarioError, before anything runs, where `out` is not empty or there is
-    no such policy. On Ctrl-C the run under way ends early and is marked as interrupted; it is the
-    last in the list.
+    out: `runs/NAME-TIME` by default. policies: labels of the scenario, names of our policies, or
+    `file.py:Class`; by default all of the scenario. Raises ScenarioError, before anything runs,
+    where `out` is not empty or there is no such policy. On Ctrl-C the run under way ends early and
+    is marked as interrupted; it is the last of those that come back.
     """
-    out = Path(out)
     chosen = scenario.choose(policies or ())
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ScenarioError(f"{out} is not empty; choose another --out, or remove it")
-    _write_record(scenario, chosen, out)
-    summaries: list[Summary] = []
-    with _stop_on_ctrl_c() as stopped:
+    out = default_out(scenario) if out is None else Path(out)
+    runs: list[Run] = []
+    with claimed(out) as finished, _stop_on_ctrl_c() as stopped:
+        write_record(scenario, chosen, out)
         for choice in chosen:
             directory = out if len(chosen) == 1 else out / choice.label
             if directory != out:
-                _write_record(scenario, [choice], directory)
-            summaries.append(_run_one(scenario, choice, directory, progress, stopped))
+                write_record(scenario, [choice], directory)
+            summary = _run_one(scenario, choice, directory, progress, stopped)
+            runs.append(Run(choice.label, directory, summary))
+            finished.append(directory)
             if stopped.is_set():
                 break
-    _draw(summaries, chosen, out)
-    return summaries
-
-
-def default_out(scenario: Scenario) -> Path:
-    """Where a run goes that was not told where."""
-    return Path("runs") / f"{scenario.spec.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    _draw(Runs(runs), out)
+    return Runs(runs)
 
 
 class _StopRun(Exception):
@@ -113,7 +104,8 @@ def _run_one(
 
         world.env.process(watch())
         try:
-            world.run(end_ns, drain_ns)
+            with quiet_collector():
+                world.run(end_ns, drain_ns)
         except _StopRun:
             interrupted = True
         else:
@@ -148,54 +140,22 @@ def _stop_on_ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write_record(scenario: Scenario, policies: Sequence[PolicyChoice], directory: Path) -> None:
-    """Write down what is about to run, so that it can be run again."""
-    from mainspring import __version__
-
-    record = {
-        "mainspring": __version__,
-        "scenario": scenario.spec.name,
-        "policies": [choice.label for choice in policies],
-        "seed": scenario.spec.seed,
-        "overrides": list(scenario.overrides),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
-    }
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "run.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        text = scenario.to_toml(policies)
-        (directory / "scenario.toml").write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(
-            f"{directory}: cannot be written ({error.strerror}); choose another --out"
-        ) from None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _draw(summaries: Sequence[Summary], chosen: Sequence[PolicyChoice], out: Path) -> None:
+def _draw(runs: Runs, out: Path) -> None:
     """Draw each run, and all of them side by side."""
-    from results import plots  # matplotlib takes a second to import; errors should not wait for it
+    from results.plots import MAX_RUNS  # matplotlib takes a second; errors should not wait for it
 
-    runs = {
-        choice.label: out if len(chosen) == 1 else out / choice.label
-        for choice, _ in zip(chosen, summaries, strict=False)  # fewer after Ctrl-C
-    }
-    for (label, directory), summary in zip(runs.items(), summaries, strict=True):
-        plots.comparison({label: directory}, directory / "overview")
-        plots.gpu_timeline(
-            directory,
-            directory / "timeline",
-            start_ns=min(summary.warmup_ns, summary.end_ns),
-            length_ns=TIMELINE_NS,
-        )
-    if len(runs) > 1:
-        plots.comparison(runs, out / "comparison")
+    try:
+        for run in runs:
+            Runs([run]).plot().save(run.directory / "overview")
+            run.plot_gpus().save(run.directory / "timeline")
+        if 1 < len(runs) <= MAX_RUNS:
+            runs.plot().save(out / "comparison")
+        elif len(runs) > MAX_RUNS:
+            warnings.warn(
+                f"no picture of all {len(runs)} runs, which could not be told apart; "
+                f"mainspring report draws up to {MAX_RUNS}",
+                stacklevel=2,
+            )
+    except ResultsError as error:
+        error.add_note(f"(the runs themselves are finished: mainspring report {out})")
+        raise

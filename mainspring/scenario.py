@@ -8,7 +8,8 @@ Not here: running it (mainspring.run), and how errors find their line (mainsprin
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from profiles import Profile, ProfileError, find
 from profiles.store import DATA
 from workloads import Workload, WorkloadError
 
-__all__ = ["Scenario", "ScenarioError", "load_scenario"]
+__all__ = ["Scenario", "ScenarioError", "build_scenario", "load_scenario"]
 
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
@@ -165,7 +166,21 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     Raises ScenarioError, whose message is one line.
     """
     path = Path(path)
-    document = Document(path / "scenario.toml" if path.is_dir() else path, overrides)
+    file = path / "scenario.toml" if path.is_dir() else path
+    return _checked(Document.read(file, overrides), overrides)
+
+
+def build_scenario(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
+    """Make a scenario in code: a table with the keys of a scenario file.
+
+    Paths in it start from the working directory. Overrides and errors are those of
+    `load_scenario`; the table itself is not changed.
+    """
+    data = deepcopy(dict(table))
+    return _checked(Document(data, overrides, source="scenario", folder=Path()), overrides)
+
+
+def _checked(document: Document, overrides: Sequence[str]) -> Scenario:
     written = frozenset(key for key, _ in document.leaves())
     _make_paths_absolute(document)
     spec = document.decode(Spec)
@@ -196,7 +211,7 @@ def _make_paths_absolute(document: Document) -> None:
             case _:
                 is_path = False
         if is_path and isinstance(value, str):
-            base = Path() if document.set_on_command_line(key) else document.path.parent
+            base = Path() if document.set_on_command_line(key) else document.folder
             document.set(key, str((base / value).absolute()))
 
 

@@ -71,12 +71,19 @@ class Profile(msgspec.Struct, frozen=True):
 
     def _warn_if_not_monotone(self) -> None:
         """Policies that try larger batches until one is too slow stop early on such a profile."""
+        if complaint := self.not_monotone():
+            warnings.warn(f"{complaint}; used as measured", ProfileWarning, stacklevel=3)
+
+    def not_monotone(self) -> str:
+        """Where a larger batch is faster than a smaller one, in one line; else nothing."""
         means = [(batch, durations.mean_ns()) for batch, durations in self.exec.items()]
-        for (small, small_ns), (large, large_ns) in pairwise(means):
-            if large_ns < small_ns:
-                warnings.warn(
-                    f"{self.name} on {self.device}: batch {large} ({large_ns / 1e6:g} ms) is "
-                    f"faster than batch {small} ({small_ns / 1e6:g} ms); used as measured",
-                    ProfileWarning,
-                    stacklevel=3,
-                )
+        falls = [
+            f"batch {large} ({large_ns / 1e6:g} ms) is faster than batch {small} "
+            f"({small_ns / 1e6:g} ms)"
+            for (small, small_ns), (large, large_ns) in pairwise(means)
+            if large_ns < small_ns
+        ]
+        if not falls:
+            return ""
+        more = f", and so {len(falls) - 1} more times" if len(falls) > 1 else ""
+        return f"{self.name} on {self.device}: {falls[0]}{more}"

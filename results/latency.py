@@ -107,6 +107,7 @@ class Durations:
         return found
 
     def summary(self) -> Latencies:
+        """What a run's summary keeps of it."""
         return Latencies(
             n=self.n,
             mean_ms=self.sum_ns / self.n / 1e6 if self.n else None,

@@ -3,9 +3,11 @@
 Latency is shown with its tail: the vertical axis counts nines, and a request that got no answer
 keeps its curve from ever reaching the top. Colours are those of Okabe and Ito, which the colour
 blind can tell apart; curves carry their names, so no legend has to be looked up.
+Every function gives a `Picture`, which a notebook shows and `save` writes.
 Not here: interactive figures, and anything that needs a screen.
 """
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from results.errors import ResultsError
 from results.files import naming
@@ -72,26 +74,54 @@ _STYLE: Final[Any] = {
 }
 
 
-def latency_cdf(runs: Mapping[str, Path], path: Path, *, slo_ms: float | None = None) -> list[Path]:
+class Picture(Figure):
+    """A figure in our style, shown by a notebook as it is: no pyplot, no screen."""
+
+    def save(self, path: Path) -> list[Path]:
+        """Write it; returns the files. path: `.png` or `.svg`, or without an ending for both.
+
+        Raises ResultsError where that cannot be done.
+        """
+        if path.suffix not in ("", ".png", ".svg"):
+            raise ResultsError(
+                f"{path}: cannot draw {path.suffix}; expected .png, .svg, or no ending"
+            )
+        endings = (path.suffix,) if path.suffix else (".png", ".svg")
+        files = [path.with_suffix(ending) for ending in endings]
+        for file in files:
+            with naming(file), mpl.rc_context(_STYLE):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                # Without the date the same run gives the same bytes.
+                self.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+        return files
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        with mpl.rc_context(_STYLE):
+            self.savefig(stream, format="png", dpi=100)
+        return stream.getvalue()
+
+
+def latency_cdf(runs: Mapping[str, Path], *, slo_ms: float | None = None) -> Picture:
     """Draw which share of the offered requests was answered within which time, a curve per run.
 
-    runs: directories of finished runs, by the names to show. path: where to; `.png` or `.svg`, or
-    without an ending for both. slo_ms: drawn as a line; by default the runs' own if they share one.
-    Returns the files. Raises ResultsError for a directory that is not a finished run.
+    runs: directories of finished runs, by the names to show. slo_ms: drawn as a line; by default
+    the runs' own if they share one. Raises ResultsError for a directory that is not a finished run.
     """
     _check(runs)
-    with _figure(path, (6.4, 4.2)) as (figure, written):
+    with _figure((6.4, 4.2), _common_to(runs)) as figure:
         _draw_cdf(figure.add_subplot(), runs, slo_ms)
-    return written
+    return figure
 
 
-def comparison(runs: Mapping[str, Path], path: Path, *, slo_ms: float | None = None) -> list[Path]:
+def comparison(runs: Mapping[str, Path], *, slo_ms: float | None = None) -> Picture:
     """Draw runs side by side: left what became of the requests over time, right their latency.
 
-    Arguments, result and errors are those of `latency_cdf`.
+    Arguments and errors are those of `latency_cdf`.
     """
     _check(runs)
-    with _figure(path, (10.5, max(4.2, 0.9 + 1.35 * len(runs)))) as (figure, written):
+    size = (10.5, max(4.2, 0.9 + 1.35 * len(runs)))
+    with _figure(size, _common_to(runs)) as figure:
         grid = figure.add_gridspec(len(runs), 2, width_ratios=(1.0, 1.1))
         left = [figure.add_subplot(grid[i, 0]) for i in range(len(runs))]
         figure.legend(
@@ -99,16 +129,17 @@ def comparison(runs: Mapping[str, Path], path: Path, *, slo_ms: float | None = N
             handlelength=1.2, columnspacing=1.4,
         )  # fmt: skip
         _draw_cdf(figure.add_subplot(grid[:, 1]), runs, slo_ms)
-    return written
+    return figure
 
 
-def gpu_timeline(directory: Path, path: Path, *, start_ns: int, length_ns: int) -> list[Path]:
+def gpu_timeline(directory: Path, *, start_ns: int, length_ns: int) -> Picture:
     """Draw what each GPU executes and loads in [start_ns, start_ns + length_ns).
 
-    The first eight GPUs that do something in it are drawn. Result and errors as in `latency_cdf`.
+    The first eight GPUs that do something in it are drawn. Errors are those of `latency_cdf`.
     """
     stop_ns = start_ns + length_ns
-    name, of = read_summary(directory).name, len(read_summary(directory).gpu_utilisation)
+    summary = read_summary(directory)
+    of = len(summary.gpu_utilisation)
     table = read_actions(directory, start_ns=start_ns, stop_ns=stop_ns)
     c = {
         column: table[column].to_numpy()
@@ -117,12 +148,11 @@ def gpu_timeline(directory: Path, path: Path, *, start_ns: int, length_ns: int) 
     done = c["status"] == "done"
     c = {column: values[done] for column, values in c.items()}
     gpus = np.unique(c["gpu"])[:MAX_GPUS]
-    with _figure(path, (8.0, 1.3 + 0.52 * max(1, len(gpus)))) as (figure, written):
-        axes = figure.add_subplot()
-        _draw_lanes(axes, c, gpus, start_ns, length_ns)
-        which = f"{len(gpus)} of {of} GPUs" if len(gpus) < of else "all GPUs"
-        axes.set_title(f"{name}: {which}, {start_ns / 1e9:,.3f} s to {stop_ns / 1e9:,.3f} s")
-    return written
+    which = f"{len(gpus)} of {of} GPUs" if len(gpus) < of else "all GPUs"
+    title = f"{summary.name}: {which}, {start_ns / 1e9:,.3f} s to {stop_ns / 1e9:,.3f} s"
+    with _figure((8.0, 1.6 + 0.52 * max(1, len(gpus))), title) as figure:
+        _draw_lanes(figure.add_subplot(), c, gpus, start_ns, length_ns)
+    return figure
 
 
 # -- latency ---------------------------------------------------------------------------------------
@@ -142,11 +172,7 @@ def _draw_cdf(axes: Axes, runs: Mapping[str, Path], slo_ms: float | None) -> Non
     high = max(float(x_all.max()), slo_ms or 0)
     low = min(float(x[np.searchsorted(y, min(_nines(0.01), y[-1]))]) for x, y in curves if len(x))
     if high > LOG_FROM * low > 0:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(low / 1.3, high * 1.3)
+        _log_axis(axes, low / 1.3, high * 1.3)
     else:
         axes.set_xlim(0, high * 1.06)
     top = max(float(y.max(initial=0)) for _, y in curves)
@@ -202,6 +228,18 @@ def _curve(
 def _shared_slo_ms(summaries: Sequence[Summary]) -> float | None:
     slos = {slo for summary in summaries if summary.slo_ms for slo in summary.slo_ms}
     return slos.pop() if len(slos) == 1 else None
+
+
+def _log_axis(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic axis with as many labels as have room side by side."""
+    decades = np.log10(high / low)
+    labelled = (1, 2, 5) if decades < 2.3 else (1, 3) if decades < 3.8 else (1,)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=labelled))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+    axes.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=99))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(low, high)
 
 
 def _nines_axis(axes: Axes, top: float) -> None:
@@ -262,6 +300,7 @@ def _draw_fates(panels: Sequence[Axes], runs: Mapping[str, Path]) -> list[Any]:
             axes.axvline(summary.warmup_ns / 1e9, color=GREY, linewidth=0.7)
         axes.set_title(name, color=colour)
         axes.set_xlim(0, float(at_s[-1]) if len(at_s) else 1)
+        axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
         axes.grid(visible=True, axis="y")
         tops.append(float(offered.max(initial=1)))
     for axes in panels:
@@ -359,20 +398,22 @@ def _check(runs: Mapping[str, Path]) -> None:
         )
 
 
+def _common_to(runs: Mapping[str, Path]) -> str:
+    """What all of the runs are runs of, for a title."""
+    abouts = [read_summary(directory).about for directory in runs.values()]
+    shared = {
+        key: value for key, value in abouts[0].items() if all(a.get(key) == value for a in abouts)
+    }
+    parts = [shared.get("scenario"), f"seed {shared['seed']}" if "seed" in shared else None]
+    return ", ".join(part for part in parts if part)
+
+
 @contextmanager
-def _figure(path: Path, size: tuple[float, float]) -> Iterator[tuple[Figure, list[Path]]]:
-    """A figure that is saved when the block ends, and the list of its files."""
-    if path.suffix not in ("", ".png", ".svg"):
-        raise ResultsError(f"{path}: cannot draw {path.suffix}; expected .png, .svg, or no ending")
-    written: list[Path] = []
+def _figure(size: tuple[float, float], title: str) -> Iterator[Picture]:
+    """A picture to be drawn on in our style."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, dpi=200, layout="constrained")
+        figure = Picture(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
-        yield figure, written
-        for suffix in (path.suffix,) if path.suffix else (".png", ".svg"):
-            file = path.with_suffix(suffix)
-            with naming(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                # Without the date the same run gives the same bytes.
-                figure.savefig(file, metadata={"Date": None} if suffix == ".svg" else None)
-            written.append(file)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        yield figure

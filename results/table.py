@@ -53,7 +53,6 @@ _IF_ANY: Final[list[tuple[str, Callable[[Summary], int]]]] = [
     ("requests without SLO", lambda s: s.no_slo_requests),
     ("missed actions", lambda s: s.missed_actions),
     ("failed actions", lambda s: s.failed_actions),
-    ("refused actions", lambda s: sum(s.refusals.values())),
     ("actions not audited", lambda s: s.unchecked_actions_whole_run),
 ]
 """Lines for what most runs have none of."""
@@ -108,7 +107,7 @@ def _block(summaries: Sequence[Summary], rows: Sequence[Row | None]) -> Table:
 
 def _rows(summaries: Sequence[Summary]) -> list[Row | None]:
     """The lines, with None where a gap makes them easier to read."""
-    rows: list[Row | None] = [*_REQUESTS, None, *_FATES, None]
+    rows: list[Row | None] = [*_differences(summaries), *_REQUESTS, None, *_FATES, None]
     for quantile in QUANTILES:
         if quantile in _ALWAYS or any(s.latency.quantiles_ms[quantile] for s in summaries):
             rows.append((f"latency {quantile} (ms)", lambda s, q=quantile: _quantile(s, q)))  # type: ignore[misc]
@@ -121,9 +120,21 @@ def _rows(summaries: Sequence[Summary]) -> list[Row | None]:
     for name, count in _IF_ANY:
         if any(count(summary) for summary in summaries):
             rows.append((name, lambda s, count=count: f"{count(s):,}"))  # type: ignore[misc]
+    for why in {why: None for summary in summaries for why in summary.refusals}:
+        name = f"refused: {why.replace('_', ' ')}"
+        rows.append((name, lambda s, why=why: f"{s.refusals.get(why, 0):,}"))  # type: ignore[misc]
     if any(summary.interrupted for summary in summaries):
         rows.append(("interrupted at (s)", _stopped))
     return rows
+
+
+def _differences(summaries: Sequence[Summary]) -> list[Row]:
+    """Runs of different scenarios or seeds did not get the same requests: say so on top."""
+    return [
+        (key, lambda s, key=key: s.about.get(key, NONE))  # type: ignore[misc]
+        for key in ("scenario", "seed")
+        if len({summary.about.get(key) for summary in summaries}) > 1
+    ]
 
 
 def _stopped(summary: Summary) -> str:

@@ -17,7 +17,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-SPREAD_NS: Final = 50_000
+SPREAD_NS: Final = 200_000
 """Short beside a load (milliseconds), long beside the requests of a model on many GPUs."""
 
 IDLE_WORK_NS: Final = 1_000_000.0
@@ -75,13 +75,17 @@ class Demand:
 
     capacity_ns: the time in which a GPU ought to serve what lies on it; the default SLO.
     load_satisfied: whether a model is wanted as long as anybody waits for it, met or not.
+    forget: whether demand expires even of a model that is nowhere.
     """
 
-    def __init__(self, models: int, gpus: int, capacity_ns: int, *, load_satisfied: bool) -> None:
+    def __init__(
+        self, models: int, gpus: int, capacity_ns: int, *, load_satisfied: bool, forget: bool = True
+    ) -> None:
         self._models = [_Model(model) for model in range(models)]
         self._gpus = [_Gpu() for _ in range(gpus)]
         self._capacity = capacity_ns
         self._load_satisfied = load_satisfied
+        self._forget = forget
         self.wanted: list[tuple[float, int]] = []
         """A heap of (-priority, model); empty if no model is wanted. Some entries are old."""
 
@@ -96,6 +100,8 @@ class Demand:
             gpu = holders[0]
             gpu.outstanding += exec_size
             m.shares[0] += exec_size
+            if len(self._gpus) == 1:
+                return
             if gpu.outstanding <= self._capacity and not self._load_satisfied:
                 m.listed = None  # its GPU has time for it
                 return
@@ -167,31 +173,35 @@ class Demand:
     def _priority(self, m: _Model, now_ns: int) -> float | None:
         """The load demand that the model's holders leave unmet; None if that makes no load."""
         unmet = m.unmet(now_ns)
-        self._spread(m, now_ns)
         holders = m.holders
-        if len(holders) == len(self._gpus):
-            return None
-        priority = float(unmet)
-        if holders:
-            capacity, total = self._capacity, sum(m.shares)
-            for gpu, share in zip(holders, m.shares, strict=True):
-                part = share / total if total else 1 / len(holders)
-                priority -= unmet * part * (capacity / gpu.outstanding)
+        if not holders:
+            priority = float(unmet if self._forget else m.added - m.met)
+        else:
+            served = self._spread(m, now_ns)
+            if len(holders) == len(self._gpus):
+                return None
+            priority = unmet - unmet * served
         if priority > 0 or (self._load_satisfied and (unmet > 0 or m.exec > 0)):
             return priority
         return None
 
-    def _spread(self, m: _Model, now_ns: int) -> None:
-        """Lay the model's work on its holders, each by capacity / outstanding."""
+    def _spread(self, m: _Model, now_ns: int) -> float:
+        """Lay the model's work on its holders, each by capacity / outstanding. Returns what share
+        of its load demand they serve; it may be above 1."""
         holders, shares = m.holders, m.shares
+        work = m.exec
         total = 0.0
         for gpu in holders:
             total += 1 / gpu.outstanding
+        served = 0.0
         for i, gpu in enumerate(holders):
-            share = m.exec / gpu.outstanding / total
-            gpu.outstanding += share - shares[i]
+            part = 1 / gpu.outstanding / total
+            share = work * part
+            gpu.outstanding = outstanding = gpu.outstanding + share - shares[i]
             shares[i] = share
+            served += part / outstanding
         m.spread_ns = now_ns + SPREAD_NS * len(holders)
+        return served * self._capacity
 
     def _list(self, m: _Model, priority: float | None) -> None:
         """Put the model where its priority belongs; None: it is not wanted."""

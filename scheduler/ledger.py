@@ -15,6 +15,7 @@ import numpy as np
 
 from scheduler.policy import Policy
 from scheduler.records import (
+    OUTCOME_OF,
     Action,
     AnswerKind,
     GpuInfo,
@@ -82,16 +83,21 @@ class Actions:
             return None
         if batch not in self._batch_sizes[model]:
             return self._refuse(Refusal.UNKNOWN_BATCH)
-        if not 0 < len(tasks) <= batch:
+        count = len(tasks)
+        if not 0 < count <= batch:
             return self._refuse(Refusal.TOO_MANY_TASKS)
-        if len(set(tasks)) < len(tasks):
+        if count > 1 and len(set(tasks)) < count:
             return self._refuse(Refusal.TASK_IN_FLIGHT)
         live, work = self.live, self.work
         for task in tasks:
-            if task not in live:
+            request = live.get(task)
+            if request is None:
                 return self._refuse(Refusal.UNKNOWN_REQUEST)
-            if type(work.get(task)) is Infer:
-                return self._refuse(Refusal.TASK_IN_FLIGHT)
+            if request.model != model:
+                return self._refuse(Refusal.WRONG_MODEL)
+            if task in work:
+                riding = type(work[task]) is Infer
+                return self._refuse(Refusal.TASK_IN_FLIGHT if riding else Refusal.ALREADY_SERVED)
         action_id = self._next_id
         self._next_id = action_id + 1
         action = Infer(action_id, lane, model, batch, tasks, earliest_ns, latest_ns, expected_ns)
@@ -123,6 +129,9 @@ class Actions:
 
     def reject(self, request_id: int, reason: Reason) -> bool:
         """End a request without an answer. Returns whether it was accepted."""
+        if reason not in OUTCOME_OF:
+            self._refuse(Refusal.UNKNOWN_REASON)
+            return False
         request = self.live.pop(request_id, None)
         if request is None:
             self._refuse(Refusal.UNKNOWN_REQUEST)

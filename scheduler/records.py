@@ -178,6 +178,11 @@ class Refusal(IntEnum):
     BAD_WINDOW = 7
     """The window closes before it opens, or closed in the past."""
     WAKE_IN_THE_PAST = 8
+    WRONG_MODEL = 9
+    """The request asks for another model than the batch runs."""
+    ALREADY_SERVED = 10
+    """A finished batch has carried it; it waits to be answered."""
+    UNKNOWN_REASON = 11
 
 
 class GpuInfo(msgspec.Struct, frozen=True):

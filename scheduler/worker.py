@@ -60,6 +60,10 @@ class Worker:
         heappush(self._queues[engine], (action.earliest_ns, self._seq, action))
         return None
 
+    def is_idle(self, engine: Engine) -> bool:
+        """Whether nothing runs on `engine`."""
+        return self._running[engine] is None
+
     def start(self, engine: Engine, now_ns: int) -> Action | Result | int | None:
         """Say what `engine` does now.
 

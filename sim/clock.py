@@ -5,20 +5,29 @@ events per request (`benchmarks/`).
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import simpy
+
+_LAST: Final = simpy.events.EventPriority(simpy.events.NORMAL + 1)
 
 
 class _Call(simpy.Event):
     """An event that has happened as soon as it is made, and calls back after a delay."""
 
-    def __init__(self, clock: "Clock", delay_ns: int, callback: Callable[[simpy.Event], None]):
+    def __init__(
+        self,
+        clock: "Clock",
+        delay_ns: int,
+        callback: Callable[[simpy.Event], None],
+        priority: simpy.events.EventPriority,
+    ) -> None:
         # A Timeout, without what only processes need.
         self.env = clock
         self.callbacks = [callback]
         self._ok = True
         self._value = None
-        clock.schedule(self, delay=delay_ns)
+        clock.schedule(self, priority, delay_ns)
 
 
 class Clock(simpy.Environment):
@@ -34,4 +43,8 @@ class Clock(simpy.Environment):
 
     def call_in(self, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
         """Call back after delay_ns. Calls for the same moment come in the order of asking."""
-        _Call(self, delay_ns, callback)
+        _Call(self, delay_ns, callback, simpy.events.NORMAL)
+
+    def call_last_in(self, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+        """The same, but after everything else that happens at that moment."""
+        _Call(self, delay_ns, callback, _LAST)

@@ -13,13 +13,14 @@ processes (see `benchmarks/`).
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import simpy
 
+from scheduler.journal import Record, Recorder
 from scheduler.ledger import Controller
 from scheduler.policy import Policy
 from scheduler.records import (
@@ -98,6 +99,7 @@ class Cluster:
 
     costs: what each model costs, in the order of `models`.
     rngs: one generator for each GPU's durations. policy_rng: what the policy may draw from.
+    record: is given every step of the controller's, for a journal.
     """
 
     def __init__(
@@ -112,9 +114,14 @@ class Cluster:
         sink: Sink,
         rngs: Sequence[np.random.Generator],
         policy_rng: np.random.Generator,
+        record: Callable[[Record], None] | None = None,
     ) -> None:
         self.env = Clock()
-        self.controller = Controller(policy, gpus, models, policy_rng)
+        self.controller = (
+            Controller(policy, gpus, models, policy_rng)
+            if record is None
+            else Recorder(policy, gpus, models, policy_rng, record)
+        )
         self._out = self.controller.out
         self.arrived = 0
         """Requests that clients have sent."""
@@ -142,7 +149,8 @@ class Cluster:
         env = self.env
         self.controller.start(env.now)
         self._settle(env.now)
-        env.process(self._arrive())
+        self._coming = self._in_order()
+        self._expect()
         for client in self._clients.values():
             self._ask_at(client, client.start_ns)
         try:
@@ -152,37 +160,35 @@ class Cluster:
 
     # ---- clients
 
-    def _arrive(self) -> Generator[simpy.Event, object, None]:
-        """The open loop: one request after the other."""
-        env = self.env
-        to_inbox_ns = self._to_inbox_ns
-        timeout = env.timeout
-        handle = self._handle
-        admit = self.controller.request
-        slo_ns = self._arrivals.slo_ns
-        direct = not self._has_cost
+    def _in_order(self) -> Iterator[tuple[int, int, int]]:
+        """The open loop's requests: time in ns, model, stream."""
         for times, models, streams in self._arrivals.chunks:
-            for at_ns, model, stream in zip(
-                times.tolist(), models.tolist(), streams.tolist(), strict=True
-            ):
-                delay_ns = at_ns + to_inbox_ns - env.now
-                if delay_ns:
-                    yield timeout(delay_ns)
-                slo = slo_ns[stream][model]
-                deadline_ns = at_ns + slo if slo < FOREVER else FOREVER
-                request = Request(self.arrived, model, at_ns, deadline_ns, stream)
-                self.arrived += 1
-                if direct:
-                    now_ns = env.now
-                    admit(now_ns, request)
-                    self._settle(now_ns)
-                else:
-                    handle(admit, request)
+            yield from zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
+
+    def _expect(self) -> None:
+        """Call for the next request of the open loop.
+
+        At one instant what a worker or the controller has to say comes before new requests: traces
+        with whole milliseconds tie all the time.
+        """
+        self._next = coming = next(self._coming, None)
+        if coming is not None:
+            self.env.call_last_in(coming[0] + self._to_inbox_ns - self.env.now, self._arrive)
+
+    def _arrive(self, event: simpy.Event) -> None:
+        assert self._next is not None
+        at_ns, model, stream = self._next
+        slo_ns = self._arrivals.slo_ns[stream][model]
+        deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
+        request = Request(self.arrived, model, at_ns, deadline_ns, stream)
+        self.arrived += 1
+        self._handle(self.controller.request, request)
+        self._expect()
 
     def _ask_at(self, client: Client, at_ns: int) -> None:
         if at_ns < client.until_ns:
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
-            self.env.call_in(delay_ns, partial(self._ask, client, at_ns))
+            self.env.call_last_in(delay_ns, partial(self._ask, client, at_ns))
 
     def _ask(self, client: Client, at_ns: int, event: simpy.Event) -> None:
         deadline_ns = at_ns + client.slo_ns if client.slo_ns < FOREVER else FOREVER
@@ -292,7 +298,8 @@ class Cluster:
             batch, tasks = action.batch, len(action.tasks)
         self._sink.action(
             (
-                action.id, _TYPES[type(action)], action.lane, action.model, batch, tasks,
+                action.id, _TYPES[type(action)], self._out.gpu_of_lane[action.lane],
+                action.model, batch, tasks,
                 action.earliest_ns, action.latest_ns, action.expected_ns,
                 self._sent_ns.pop(action.id), result.start_ns, result.end_ns, result.duration_ns,
                 result.status, result.why,

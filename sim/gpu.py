@@ -83,9 +83,10 @@ class SimGpu:
 
     def _run(self, engine: Engine, now_ns: int) -> None:
         """Start what can be started."""
-        if now_ns < self._free_ns[engine]:
-            if self._alarm_ns[engine] < now_ns:
-                self._call_at(engine, self._free_ns[engine])
+        free_ns = self._free_ns[engine]
+        if now_ns < free_ns:  # running, or in the gap behind an action
+            if self.worker.is_idle(engine) and not now_ns < self._alarm_ns[engine] <= free_ns:
+                self._call_at(engine, free_ns)
             return
         while True:
             step = self.worker.start(engine, now_ns)

@@ -155,8 +155,14 @@ def run(
     drain_s: float = 1.0,
     seed: int = 1,
     sink: Any = None,
+    streams: Sequence[int] | None = None,
+    slo_ns: Sequence[Sequence[int]] | None = None,
 ) -> World:
-    """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models."""
+    """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
+
+    streams, slo_ns: which stream each arrival belongs to, and the SLOs by stream and model, where
+    one `slo_ms` for all is not enough.
+    """
     models = models or [model()]
     if isinstance(arrivals, tuple) and arrivals and isinstance(arrivals[0], np.ndarray):
         times, which = arrivals
@@ -164,7 +170,9 @@ def run(
         pairs = sorted((round(ms * MS), m) for ms, m in arrivals)
         times = np.array([ns for ns, _ in pairs], dtype=np.int64)
         which = np.array([m for _, m in pairs], dtype=np.int32)
-    slo_ns = FOREVER if slo_ms is None else round(slo_ms * MS)
+    if slo_ns is None:
+        slo_ns = [[FOREVER if slo_ms is None else round(slo_ms * MS)] * len(models)]
+    of_stream = np.zeros(len(times)) if streams is None else np.array(streams)
     sink = sink or Sink()
     cluster = Cluster(
         policy=policy(chosen) if isinstance(chosen, str) else chosen,
@@ -172,9 +180,7 @@ def run(
         models=tuple(spec.info(i) for i, spec in enumerate(models)),
         costs=[ModelCost(spec.pages, spec.load, spec.exec) for spec in models],
         delays=delays or Delays(),
-        arrivals=OpenLoop(
-            iter([(times, which, np.zeros(len(times), dtype=np.int32))]), [[slo_ns] * len(models)]
-        ),
+        arrivals=OpenLoop(iter([(times, which, of_stream.astype(np.int32))]), slo_ns),
         clients=clients,
         sink=sink,
         rngs=[np.random.default_rng([seed, gpu]) for gpu in range(gpus)],

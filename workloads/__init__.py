@@ -15,25 +15,55 @@ from pathlib import Path
 import msgspec
 
 from workloads.azure2019 import Azure2019
+from workloads.azure2021 import Azure2021
+from workloads.bursts import Bursts
+from workloads.clockwork_client import ClockworkClient
 from workloads.closed import Closed
-from workloads.common import Chunk, WorkloadError
+from workloads.common import Chunk, WorkloadError, WorkloadWarning
+from workloads.constant import Constant
+from workloads.disb import Disb
+from workloads.gamma import Gamma
 from workloads.merge import MergedChunk, merge
+from workloads.mmpp import Mmpp
+from workloads.periodic import Periodic
 from workloads.poisson import Poisson
+from workloads.ramp import Ramp
+from workloads.reef import Reef
+from workloads.servegen import ServeGen
+from workloads.steps import Steps
+from workloads.tokens import AzureLlm, Mooncake
 from workloads.trace import Trace
 
-OpenLoop = Poisson | Azure2019 | Trace
+Made = ClockworkClient | Constant | Poisson | Gamma | Mmpp | Bursts | Ramp | Periodic | Steps
+Replayed = Trace | Azure2019 | Azure2021 | AzureLlm | Mooncake | ServeGen | Reef | Disb
+OpenLoop = Made | Replayed
 Workload = OpenLoop | Closed
 
 __all__ = [
     "Azure2019",
+    "Azure2021",
+    "AzureLlm",
+    "Bursts",
     "Chunk",
+    "ClockworkClient",
     "Closed",
+    "Constant",
+    "Disb",
+    "Gamma",
     "MergedChunk",
+    "Mmpp",
+    "Mooncake",
     "OpenLoop",
+    "Periodic",
     "Poisson",
+    "Ramp",
+    "Reef",
+    "ServeGen",
+    "Steps",
     "Trace",
     "Workload",
     "WorkloadError",
+    "WorkloadWarning",
     "located",
     "merge",
 ]
@@ -41,6 +71,7 @@ __all__ = [
 
 def located(workload: Workload, base: Path) -> Workload:
     """The workload with the path of its file, if it has one, taken from the folder `base`."""
-    if isinstance(workload, Azure2019 | Trace):
-        return msgspec.structs.replace(workload, path=str(base / workload.path))
-    return workload
+    path = getattr(workload, "path", None)
+    if path is None:
+        return workload
+    return msgspec.structs.replace(workload, path=str(base / path))

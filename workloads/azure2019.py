@@ -11,6 +11,7 @@ what a model costs is in its profile.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import pyarrow.csv
 
 from workloads.common import Chunk, Common, WorkloadError, require_choice, require_positive
 from workloads.csvfile import arrow_stream, header, reading, require_columns, rows
+from workloads.mapping import MAPPINGS, mapped
 
 MINUTE_NS: Final = 60 * 10**9
 
@@ -28,7 +30,6 @@ ID_COLUMNS: Final = ("HashOwner", "HashApp", "HashFunction")
 """Together they name a function."""
 
 PLACEMENTS: Final = ("uniform", "poisson", "even", "start")
-MAPPINGS: Final = ("by_volume", "round_robin")
 
 
 class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2019"):
@@ -48,6 +49,8 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
     and once more with the probability of the rest: 0.25 keeps one in four at random, 2 doubles
     each. With "poisson" it multiplies the expected count.
 
+    repeat: how often these minutes are played, one time after the other.
+
     mapping: which model stands for which of the F functions, if there are M models.
     "by_volume": functions in the order of their invocations in these minutes, the busiest first,
     and function i is model floor(i * M / F). This is the original Clockwork's rule.
@@ -59,6 +62,7 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
     minutes: tuple[int, int] | None = None
     rate_scale: float = 1.0
     mapping: str = "by_volume"
+    repeat: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +75,8 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         require_choice("placement", self.placement, PLACEMENTS)
         require_choice("mapping", self.mapping, MAPPINGS)
         require_positive("rate_scale", self.rate_scale, "a factor")
+        if self.repeat < 1:
+            raise WorkloadError(f"repeat = {self.repeat}; expected how often, at least 1")
         if self.minutes is not None and not 0 <= self.minutes[0] <= self.minutes[1]:
             raise WorkloadError(
                 f"minutes = {list(self.minutes)}; expected the first and the last minute"
@@ -92,7 +98,7 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         counts = self._read()
         model_of = self._model_of(counts, np.array(models, dtype=np.int32))
         phases = rng.random(len(model_of)) if self.placement == "even" else None
-        for minute, recorded in enumerate(counts):
+        for minute, recorded in enumerate(chain.from_iterable(repeat(counts, self.repeat))):
             start_ns = self.start_ns + minute * MINUTE_NS
             if start_ns >= duration_ns:
                 return
@@ -134,15 +140,10 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         self, counts: list[npt.NDArray[np.int32]], models: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.int32]:
         """The model of each function, shape (F,)."""
-        place = np.arange(len(counts[0]))
-        if self.mapping == "round_robin":
-            return models[place % len(models)]
-        volume = np.zeros(len(place), dtype=np.int64)
+        volume = np.zeros(len(counts[0]), dtype=np.int64)
         for recorded in counts:
             volume += recorded
-        model_of = np.empty(len(place), dtype=np.int32)
-        model_of[np.argsort(-volume, kind="stable")] = models[place * len(models) // len(place)]
-        return model_of
+        return mapped(self.mapping, volume, models.tolist())
 
     def _read(self) -> list[npt.NDArray[np.int32]]:
         """Invocations of each function, shape (F,), for each minute in order."""

@@ -14,13 +14,21 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
 
     concurrency: clients for each model; each has one request under way. think_ms: what a client
     waits after an answer before it asks again.
+    rate_rps: always refused: it belongs to the open-loop kinds.
     """
 
     concurrency: int
     think_ms: float = 0.0
+    rate_rps: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rate_rps is not None:
+            raise WorkloadError(
+                f"rate_rps = {self.rate_rps}; this kind is closed-loop: a client asks again when "
+                "it has its answer, so that the rate follows from the latency. Requests at a "
+                'rate of their own are kind = "constant" or "poisson", without concurrency'
+            )
         if self.concurrency < 1:
             raise WorkloadError(
                 f"concurrency = {self.concurrency}; expected clients a model, at least 1"

@@ -26,6 +26,10 @@ class WorkloadError(ValueError):
     """A workload or its file is wrong. One line: the key or place, the value, the way out."""
 
 
+class WorkloadWarning(UserWarning):
+    """A workload's file is odd, and is used as the message says."""
+
+
 class Chunk(NamedTuple):
     """Some arrivals of one workload, in order.
 

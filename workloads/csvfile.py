@@ -70,22 +70,25 @@ def line_of(path: Path, row: int) -> int:
 
 
 @contextmanager
-def reading(path: Path, explain: Callable[[], None] | None = None) -> Iterator[None]:
+def reading(
+    path: Path, explain: Callable[[], None] | None = None, what: str = "a CSV file"
+) -> Iterator[None]:
     """Turn what goes wrong while a file is read into one line.
 
     explain: looks at the file row by row, and raises WorkloadError at the first bad cell.
+    what: the kind of file that was expected.
     """
     try:
         yield
     except (gzip.BadGzipFile, zlib.error, EOFError):
         raise _damaged(path) from None
     except UnicodeDecodeError:
-        raise WorkloadError(f"{path.name} is not UTF-8 text; expected a CSV file") from None
+        raise WorkloadError(f"{path.name} is not UTF-8 text; expected {what}") from None
     except csv.Error as error:
         raise WorkloadError(f"{path.name} is not a CSV file: {error}") from None
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
-            raise WorkloadError(f"{path}: {error.strerror}; expected a CSV file") from None
+            raise WorkloadError(f"{path}: {error.strerror}; expected {what}") from None
         _require_sound_gzip(path)
         if explain is not None:
             explain()

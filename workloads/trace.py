@@ -1,53 +1,47 @@
-"""Replay a recorded trace: a CSV file with the instant and the model of each request.
+"""Replay a recorded trace: a table with the instant, and mostly the model, of each request.
 
-The columns may have any name and the times any unit, but the unit has to be said: a factor of a
-thousand makes a run look idle or hopeless, and nothing in the file gives it away.
+The file is CSV, JSON lines (.jsonl) or Parquet. The columns may have any name and the times any
+unit, but the unit has to be said: a factor of a thousand makes a run look idle or hopeless, and
+nothing in the file gives it away.
 Rows are read in blocks, so that a long trace needs little memory.
-Not here: time stamps with a date, and changing a trace's speed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv
 
-from workloads.common import (
-    CHUNK,
-    Chunk,
-    Common,
-    WorkloadError,
-    close_to,
-    require_choice,
-    shortened,
-)
-from workloads.csvfile import arrow_stream, header, line_of, reading, require_columns, rows
-
-UNIT_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-
-BLOCK_BYTES = 2**18
-"""What is read at a time: a chunk, if a row has some 16 bytes."""
+from workloads.common import Chunk, WorkloadError, require_choice
+from workloads.mapping import MAPPINGS, Names, Order, mapped
+from workloads.recorded import Recorded
+from workloads.tables import Kind, blocks, cells, is_parquet, place_of, require_columns
+from workloads.times import UNITS, StampReader, is_time, numbers_ns
 
 
-class Trace(Common, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
-    """Open-loop arrivals as recorded in a CSV file, which may be gzipped (.gz).
+class Trace(Recorded, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
+    """Open-loop arrivals as recorded in a table (.csv, .jsonl, each perhaps .gz, or .parquet).
 
-    path: relative to the scenario file. time_column: a number in `time_unit` ("ns", "us", "ms" or
-    "s"). time_origin: which time of the file is start_s, its "zero" or its "first" request.
-    model_column: the name of a model, or its place in the workload's models, from 0.
+    time_column: a number in `time_unit` ("ns", "us", "ms" or "s"), or a date and time of day with
+    "stamp". time_origin: which time of the file is start_s, its "zero" or its "first" request;
+    stamps always count from the first.
+    model_column: the name of a model, or its place in the workload's models, from 0; rename says
+    which model is meant by another name. With mapping "by_volume" or "round_robin" the names mean
+    nothing and the models take their places (see workloads/mapping.py). Without a model_column
+    the requests pick a model by `weights`.
     sort: put the requests in order first, which needs the whole trace in memory; without it an
     unsorted trace is an error.
-    Times go through float64: exact to the nanosecond within 104 days of zero.
+    Times with a fraction go through float64: exact to the nanosecond within 104 days of zero.
     """
 
-    path: str
     time_column: str
-    model_column: str
     time_unit: str = ""
     time_origin: str = "zero"
+    model_column: str | None = None
+    mapping: str = "name"
+    rename: dict[str, str] = msgspec.field(default_factory=dict)
     sort: bool = False
 
     def __post_init__(self) -> None:
@@ -55,10 +49,15 @@ class Trace(Common, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
         if not self.time_unit:
             raise WorkloadError(
                 f"time_unit is missing, and {self.path} cannot tell it; "
-                'expected one of "ns", "us", "ms", "s"'
+                'expected one of "ns", "us", "ms", "s", or "stamp" for dates'
             )
-        require_choice("time_unit", self.time_unit, tuple(UNIT_NS))
+        require_choice("time_unit", self.time_unit, UNITS)
         require_choice("time_origin", self.time_origin, ("zero", "first"))
+        require_choice("mapping", self.mapping, ("name", *MAPPINGS))
+        if self.model_column is None and (self.mapping != "name" or self.rename):
+            raise WorkloadError("mapping and rename need a model_column")
+        if self.model_column is not None:
+            self.refuse_weights("model_column")
 
     def chunks(
         self,
@@ -69,117 +68,111 @@ class Trace(Common, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     ) -> Iterator[Chunk]:
         """The trace's requests from start_s to the end of the run, which is not included.
 
-        models: what `select` gave. model_names: of all models of the run. Takes nothing from rng.
+        models: what `select` gave. model_names: of all models of the run.
         Raises WorkloadError if the file cannot be read, a cell is wrong, or no request is within
         the run.
         """
         path = Path(self.path)
-        require_columns(path, header(path), [self.time_column, self.model_column])
-        places = _Places(models, model_names)
-        blocks = self._sorted(places) if self.sort else self._blocks(places)
-        origin_ns: int | None = 0 if self.time_origin == "zero" else None
-        done = 0
-        for times_ns, chosen in blocks:
-            if origin_ns is None:
-                origin_ns = int(times_ns[0])
-            times_ns = times_ns + (self.start_ns - origin_ns)
-            n = int(np.searchsorted(times_ns, duration_ns))
-            if done == n == 0:
-                raise WorkloadError(
-                    f"{path.name}: the first request comes at {times_ns[0] / 1e9:g} s, and the "
-                    f"run ends at {duration_ns / 1e9:g} s; "
-                    'check time_unit, or set time_origin = "first"'
-                )
-            for i in range(0, n, CHUNK):
-                yield Chunk(times_ns[i : min(i + CHUNK, n)], chosen[i : min(i + CHUNK, n)])
-            done += n
-            if n < len(times_ns):
-                return
+        needed = [self.time_column]
+        if self.model_column is not None:
+            needed.append(self.model_column)
+        require_columns(path, needed)
+        names = Names(models, model_names, self.rename)
+        model_of = choose = None
+        if self.model_column is None:
+            choose = self.chooser(models, rng)
+        elif self.mapping != "name":
+            model_of = mapped(self.mapping, self._volume(names), models)
 
-    def _sorted(self, places: "_Places") -> Iterator[Chunk]:
-        blocks = list(self._blocks(places))
-        times_ns = np.concatenate([block.times_ns for block in blocks])
-        chosen = np.concatenate([block.models for block in blocks])
-        order = np.argsort(times_ns, kind="stable")
-        yield Chunk(times_ns[order], chosen[order])
+        def read() -> Iterator[Chunk]:
+            order = Order()
+            for times_ns, column in self._blocks(names):
+                if choose is not None:
+                    yield Chunk(times_ns, choose(len(times_ns)))
+                elif model_of is not None:
+                    yield Chunk(times_ns, model_of[order.of(column)])
+                else:
+                    by_name = names.of(column)
+                    assert by_name is not None, "_blocks has looked at the names"
+                    yield Chunk(times_ns, by_name)
 
-    def _blocks(self, places: "_Places") -> Iterator[Chunk]:
-        """The file's rows as they are, in the file's time, some at a time."""
+        from_first = self.time_origin == "first" or self.time_unit == "stamp"
+
+        def from_zero() -> Iterator[Chunk]:
+            chunks = iter([in_order(read())]) if self.sort else read()
+            origin_ns: int | None = None if from_first else 0
+            for times_ns, chosen in chunks:
+                if origin_ns is None:
+                    origin_ns = int(times_ns[0])
+                yield Chunk(times_ns - origin_ns, chosen)
+
+        hint = '; check time_unit, or set time_origin = "first"'
+        return self.play(from_zero, path.name, duration_ns, rng, hint=hint)
+
+    def _volume(self, names: Names) -> npt.NDArray[np.int64]:
+        """How often each name of the file comes, in the order of their first rows."""
+        order = Order()
+        volume = np.zeros(0, dtype=np.int64)
+        for _, column in self._blocks(names):
+            numbers = order.of(column)
+            volume = np.pad(volume, (0, len(order.index) - len(volume)))
+            volume += np.bincount(numbers, minlength=len(volume))
+        return volume
+
+    def _blocks(self, names: Names) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
+        """The file's rows as they are: times in the file's own time, and the model column."""
         path = Path(self.path)
-        row, last_ns = 0, 0
-        with reading(path, lambda: self._explain(places)), arrow_stream(path) as stream:
-            for batch in pa.csv.open_csv(
-                stream,
-                read_options=pa.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-                convert_options=pa.csv.ConvertOptions(
-                    include_columns=[self.time_column, self.model_column],
-                    column_types={
-                        self.time_column: pa.float64(),
-                        self.model_column: pa.dictionary(pa.int32(), pa.string()),
-                    },
-                    null_values=[],
-                ),
-            ):
-                if batch.num_rows == 0:
-                    continue
-                times = batch.column(0).to_numpy() * UNIT_NS[self.time_unit]
-                chosen = places.of(batch.column(1))
-                # Written so that not-a-number fails too.
-                if chosen is None or not (times.min() >= 0 and times.max() < 2**62):
-                    self._explain(places)
-                    raise AssertionError(f"{path.name}: a row is bad only when read in blocks")
-                times_ns = np.rint(times).astype(np.int64)
-                falls = np.flatnonzero(np.diff(times_ns, prepend=last_ns) < 0)
-                if falls.size and not self.sort:
-                    raise WorkloadError(
-                        f"{path.name}, line {line_of(path, row + int(falls[0]))}: its "
-                        f"{self.time_column} is before that of the line above; "
-                        "expected them in order, or set sort = true"
-                    )
-                yield Chunk(times_ns, chosen)
-                row, last_ns = row + len(times_ns), int(times_ns[-1])
+        as_text = self.time_unit == "stamp" and not is_parquet(path)
+        kinds: dict[str, Kind] = {self.time_column: "text" if as_text else "number"}
+        if self.model_column is not None:
+            kinds[self.model_column] = "text"
+        stamps = StampReader(path.name)
 
-    def _explain(self, places: "_Places") -> None:
+        def explain() -> None:
+            self._explain(names)
+
+        row, last_ns = 0, 0
+        for columns in blocks(path, kinds, explain):
+            if self.time_unit == "stamp":
+                times_ns = stamps.read(columns[0])
+            else:
+                times_ns = numbers_ns(columns[0], self.time_unit)
+            by_name = self.model_column is not None and self.mapping == "name"
+            if times_ns is None or (by_name and names.of(columns[1]) is None):
+                explain()
+                raise AssertionError(f"{path.name}: a row is bad only when read in blocks")
+            falls = np.flatnonzero(np.diff(times_ns, prepend=last_ns) < 0)
+            if falls.size and not self.sort:
+                raise WorkloadError(
+                    f"{path.name}, {place_of(path, row + int(falls[0]))}: its "
+                    f"{self.time_column} is before that of the line above; "
+                    "expected them in order, or set sort = true"
+                )
+            yield times_ns, columns[1] if len(columns) == 2 else None
+            row, last_ns = row + len(times_ns), int(times_ns[-1])
+
+    def _explain(self, names: Names) -> None:
         """Raise WorkloadError at the first row that has a bad cell."""
         path = Path(self.path)
-        for line, cells in rows(path):
-            if not _is_time(cells[self.time_column], UNIT_NS[self.time_unit]):
+        for place, row in cells(path):
+            cell = row.get(self.time_column, "")
+            if not is_time(cell, self.time_unit):
+                expected = f"time in {self.time_unit}; expected a number, at least 0"
+                if self.time_unit == "stamp":
+                    expected = "date stamp; expected one such as 2023-11-16 18:15:46.68"
                 raise WorkloadError(
-                    f"{path.name}, line {line}: {cells[self.time_column] or 'an empty cell'} is "
-                    f"not a time in {self.time_unit}; expected a number, at least 0"
+                    f"{path.name}, {place}: {cell or 'an empty cell'} is not a {expected}"
                 )
-            if places.place(cells[self.model_column]) is None:
-                name = cells[self.model_column]
-                known = places.names
-                raise WorkloadError(
-                    f"{path.name}, line {line}: {name or 'an empty cell'} is not a model of this "
-                    f"workload{close_to(name, known)}; expected {shortened(known)}, "
-                    f"or a number from 0 to {len(known) - 1}"
-                )
+            if self.model_column is not None and self.mapping == "name":
+                name = row.get(self.model_column, "")
+                if names.get(name) is None:
+                    raise names.unknown(f"{path.name}, {place}", name)
 
 
-class _Places:
-    """Which model a cell means: the one of that name, else the one at that place."""
-
-    def __init__(self, models: Sequence[int], model_names: Sequence[str]) -> None:
-        self.names = [model_names[model] for model in models]
-        self._model = {str(place): model for place, model in enumerate(models)}
-        self._model.update(zip(self.names, models, strict=True))
-
-    def place(self, cell: str) -> int | None:
-        return self._model.get(cell)
-
-    def of(self, column: Any) -> npt.NDArray[np.int32] | None:
-        """The models of a dictionary-encoded column; None if one is not known."""
-        meant = [self.place(cell) for cell in column.dictionary.to_pylist()]
-        if None in meant:
-            return None
-        indices: npt.NDArray[np.int32] = column.indices.to_numpy()
-        return np.array(meant, dtype=np.int32)[indices]
-
-
-def _is_time(cell: str, unit_ns: float) -> bool:
-    try:
-        return 0 <= float(cell) * unit_ns < 2**62
-    except ValueError:
-        return False
+def in_order(chunks: Iterable[Chunk]) -> Chunk:
+    """All chunks as one, sorted by time; equal times stay in the order of the file."""
+    parts = list(chunks)
+    times_ns = np.concatenate([part.times_ns for part in parts])
+    chosen = np.concatenate([part.models for part in parts])
+    order = np.argsort(times_ns, kind="stable")
+    return Chunk(times_ns[order], chosen[order])

@@ -18,8 +18,10 @@ src/clockwork/controller/concurrent_infer_and_load_scheduler.cpp. What differs:
 Not here: networking, and how long a batch takes (see `profiles/`).
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable
+from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -114,8 +116,16 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = 16
     max_exec_ms: Annotated[
-        float, _ms("batch sizes that take longer are not used (batch 1 always is)", most=1e9)
+        float, _ms("batch sizes that take longer are not used (the smallest always is)", most=1e9)
     ] = 250.0
+
+    def __post_init__(self) -> None:
+        if self.schedule_ahead_ms <= self.future_ms:
+            # An engine is free after future_ms at the earliest: nothing would ever be sent.
+            raise ValueError(
+                f"schedule_ahead_ms = {self.schedule_ahead_ms}; expected more than future_ms, "
+                f"{self.future_ms}"
+            )
 
 
 class Faults(NamedTuple):
@@ -129,11 +139,20 @@ class Faults(NamedTuple):
         requests that could have been in time.
     silent_rejects: a request that is given up is told so only at its deadline less the buffer.
         Costs the client its chance to go elsewhere, or to fail fast.
+    used_up: a strategy that sends the requests in front of its own is used up, and its own may be
+        left without any, to time out. Costs answers where a larger batch just fails.
+    forget: a request speaks for a load of its model for max_load_slo (25 ms) and no longer, even
+        if the model is nowhere. Costs requests with long SLOs or none while copy engines are busy.
+    in_order: batches are taken in the order of arrival, also where a model's requests have
+        different SLOs. Costs those with the shorter ones.
     """
 
     load_satisfied: bool
     plan_floor: bool
     silent_rejects: bool
+    used_up: bool
+    forget: bool
+    in_order: bool
 
 
 class _Model:
@@ -141,7 +160,7 @@ class _Model:
 
     __slots__ = (
         "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "id",
-        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "next_seq",
+        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "needed", "next_seq",
         "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
     )  # fmt: skip
 
@@ -155,6 +174,8 @@ class _Model:
         self.id = info.id
         self.pages = info.pages
         self.sizes = tuple(size for size, _ in usable)
+        self.needed = (1, *self.sizes[1:])
+        """Requests that make a batch of each size; the smallest is padded if need be."""
         self.exec_ns = tuple(exec_ns for _, exec_ns in usable)
         """Estimates, by `sizes`; replaced as a whole, so that a request can keep its own."""
         self.chain = tuple(sorted(range(len(usable)), key=lambda k: -self.exec_ns[k]))
@@ -181,13 +202,20 @@ class _Model:
         self.estimators = [Estimator(ns, window, percentile) for ns in self.exec_ns]
         self.load_estimator = Estimator(info.load_ns, window, percentile)
 
+    def insert(self, w: "_Waiting") -> None:
+        """Put a request among those that are due before and after it. Numbers them anew."""
+        self.queue.append(w)
+        in_order = sorted(self.queue, key=lambda waiting: waiting.deadline_ns)
+        self.queue = deque(in_order)
+        for seq, waiting in enumerate(in_order, self.next_seq):
+            waiting.seq = seq
+        self.next_seq += len(in_order)
 
+
+@cache
 def _largest_fitting(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """For n = 0, 1, ... sizes[-1] requests: the index of the largest batch size <= n, or -1."""
-    return tuple(
-        max((k for k, size in enumerate(sizes) if size <= n), default=-1)
-        for n in range(sizes[-1] + 1)
-    )
+    """For n = 0, 1, ... sizes[-1] requests: the index of the largest batch size <= n, or 0."""
+    return tuple(bisect_right(sizes, max(n, sizes[0])) - 1 for n in range(sizes[-1] + 1))
 
 
 class _Waiting:
@@ -250,7 +278,7 @@ class Clockwork:
 
     def __init__(self, params: ClockworkParams) -> None:
         self._params = params
-        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * 3)
+        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * 6)
         self._buffer_ns = int(params.buffer_ms * 1e6)
         self._ahead_ns = int(params.schedule_ahead_ms * 1e6)
         self._delta_ns = int(params.latest_delta_ms * 1e6)
@@ -283,7 +311,11 @@ class Clockwork:
         self._models = [_Model(model, self._params) for model in models]
         self._gpus = [_Gpu(gpu, self._future_ns, self._lag_ns) for gpu in gpus]
         self._demand = Demand(
-            len(models), len(gpus), self._capacity_ns, load_satisfied=self._faults.load_satisfied
+            len(models),
+            len(gpus),
+            self._capacity_ns,
+            load_satisfied=self._faults.load_satisfied,
+            forget=self._faults.forget,
         )
         self._loaders = {gpu.id: gpu for gpu in self._gpus}
 
@@ -301,7 +333,11 @@ class Clockwork:
             out.reject(w.id, Reason.CANNOT_LOAD_IN_TIME if cold else Reason.CANNOT_START_IN_TIME)
             return
         m.next_seq = seq + 1
-        m.queue.append(w)
+        queue = m.queue
+        if queue and deadline_ns < queue[-1].deadline_ns and not self._faults.in_order:
+            m.insert(w)
+        else:
+            queue.append(w)
         self._seq += 1
         heappush(self._waiting, (last_chance_ns, self._seq, w))
         if last_chance_ns < self._sweep_ns:
@@ -372,7 +408,7 @@ class Clockwork:
         m.planned_slo_ns = slo_ns
         m.exec_slo_ns = max(exec_slo_ns, 1)
         m.load_slo_ns = load_slo_ns
-        m.exec_size = b1_ns * self._capacity_ns // m.exec_slo_ns
+        m.exec_size = max(b1_ns * self._capacity_ns // m.exec_slo_ns, 1)
         m.load_size = b1_ns * self._capacity_ns // load_slo_ns
 
     def _last_chance_ns(self, w: _Waiting) -> int:
@@ -429,15 +465,25 @@ class Clockwork:
                 if free_ns < FOREVER:  # an engine that is stuck calls by its next result
                     self._call_at(gpu, free_ns - self._ahead_ns + 1, out)
                 return
-            turn = heappop(turns)
-            model = turn[1]
-            if turn_of.get(model) != turn[0]:
-                continue  # replaced by an earlier one
-            del turn_of[model]
-            if model not in gpu.ready:
-                continue
+            start_ns, model = turns[0]
             m = self._models[model]
             strategies = m.strategies
+            while strategies and not strategies[0][3].waits:
+                heappop(strategies)
+            if turn_of.get(model) != start_ns:
+                heappop(turns)  # replaced by an earlier one
+                continue
+            if not strategies or model not in gpu.ready:
+                heappop(turns)
+                del turn_of[model]
+                continue
+            if strategies[0][0] > start_ns:  # what stood here has gone to another GPU, or is lost
+                start_ns = strategies[0][0]
+                turn_of[model] = start_ns
+                heapreplace(turns, (start_ns, model))
+                continue
+            heappop(turns)
+            del turn_of[model]
             limit_ns = turns[0][0] if turns else FOREVER
             while strategies:
                 start_ns, seq, place, w = strategies[0]
@@ -452,11 +498,13 @@ class Clockwork:
                 # with its comparison the wrong way round, so that it finds none. Finding them,
                 # as tried, changes goodput by less than 0.3%; so it is left out.)
                 if (
-                    m.queue[-1].seq - w.seq >= m.sizes[k] - 1
+                    m.queue[-1].seq - w.seq >= m.needed[k] - 1
                     and w.deadline_ns > free_ns + m.exec_ns[k]
                     and self._try_batch(now_ns, gpu, free_ns, w, k, out)
                 ):
                     free_ns = gpu.exec.end_ns
+                    if w.waits and not self._faults.used_up:
+                        continue  # the batch was those in front of it
                 elif place + 1 < len(m.chain):  # on to the request's next strategy
                     start_ns = w.deadline_ns - w.exec_ns[m.chain[place + 1]]
                     heapreplace(strategies, (start_ns, seq, place + 1, w))
@@ -493,10 +541,11 @@ class Clockwork:
             size = m.sizes[best]
         while queue[0] is not w and queue[0].deadline_ns < done_ns:
             self._give_up(queue.popleft(), Reason.SKIPPED, out)
-        if len(queue) < size:
+        count = len(queue)
+        if count < size and best:
             return False
-        batch = [queue.popleft()] if size == 1 else [queue.popleft() for _ in range(size)]
-        self._send(now_ns, gpu, m, batch, free_ns, exec_ns, out)
+        batch = [queue.popleft() for _ in range(min(count, size))]
+        self._send(now_ns, gpu, m, batch, size, free_ns, exec_ns, out)
         return True
 
     def _send(
@@ -505,6 +554,7 @@ class Clockwork:
         gpu: _Gpu,
         m: _Model,
         batch: list[_Waiting],
+        size: int,
         free_ns: int,
         exec_ns: int,
         out: Actions,
@@ -516,7 +566,7 @@ class Clockwork:
         # free_ns is at least now + future, so the window is the original's.
         latest_ns = free_ns + self._delta_ns
         tasks = tuple([w.id for w in batch])
-        action_id = out.infer(gpu.lane, m.id, len(batch), tasks, now_ns, latest_ns, exec_ns)
+        action_id = out.infer(gpu.lane, m.id, size, tasks, now_ns, latest_ns, exec_ns)
         assert action_id is not None, f"the ledger refused a batch of model {m.id}"
         self._in_flight[action_id] = batch
         gpu.exec.add(now_ns, action_id, exec_ns)

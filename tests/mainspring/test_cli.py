@@ -1,5 +1,6 @@
 """The command line: exit codes, one-line errors, and what goes to which stream."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -45,7 +46,58 @@ def test_without_out_a_run_goes_to_a_directory_with_its_name_and_time(
     assert directory.name.startswith("small-20")
 
 
+def test_quiet_prints_only_where_the_results_are(call, write, without_pictures):
+    assert call("run", write(), "--out", "out", "-q") == (0, "out\n", "")
+
+
+def test_json_prints_the_summaries_and_nothing_else(call, write, without_pictures):
+    code, out, err = call("run", write(), "--out", "out", "--json")
+    assert (code, err) == (0, "")
+    assert [each["name"] for each in json.loads(out)] == ["clockwork", "fifo"]
+
+    assert call("report", "out", "--json") == (0, out, "")
+
+
+def test_a_report_shows_finished_runs_and_draws_them(call, write, without_pictures):
+    call("run", write(), "--out", "out")
+    code, out, err = call("report", "out", "--out", "picture.png")
+    assert (code, err) == (0, "")
+    assert out.split()[:2] == ["clockwork", "fifo"]
+    assert out.endswith("picture:  picture.png\n")
+    assert Path("picture.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_policies_are_listed_and_explained(call):
+    code, out, _ = call("policies")
+    assert code == 0
+    assert "\nedf        Earliest deadline first" in out
+    assert "  buffer_ms = 5.0  (ms, number, at least 0" in call("policies", "clockwork")[1]
+    (about,) = json.loads(call("policies", "edf", "--json")[1])
+    assert {parameter["name"] for parameter in about["parameters"]} >= {"batch", "drop"}
+
+
+def completed(monkeypatch, capsys, *words):
+    """What a shell offers for the last word."""
+    monkeypatch.setenv("_MAINSPRING_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    return capsys.readouterr().out.split()
+
+
+def test_a_shell_completes_scenarios_and_policies(monkeypatch, capsys, write):
+    write()
+    Path("small.txt").touch()
+    Path("smaller").mkdir()
+    assert completed(monkeypatch, capsys, "mainspring", "run", "sma") == ["small.toml", "smaller/"]
+    words = ("mainspring", "run", "small.toml", "--policy", "clo")
+    assert completed(monkeypatch, capsys, *words) == ["clockwork"]
+    assert completed(monkeypatch, capsys, "mainspring", "policies", "e") == ["edf"]
+
+
 USER_ERRORS = {
+    "no command": ([], "mainspring: Missing command"),
     "unknown command": (["rum"], "mainspring: No such command 'rum'"),
     "unknown option": (["run", "small.toml", "--sed", "1"], "mainspring: No such option: --sed"),
     "no scenario": (["run"], "mainspring: Missing argument 'SCENARIO.toml|RUN_DIR'"),
@@ -65,6 +117,46 @@ USER_ERRORS = {
     "directory in use": (
         ["run", "small.toml", "--out", "."],
         "mainspring: . is not empty; choose another --out, or remove it",
+    ),
+    "a file in the way": (
+        ["run", "small.toml", "--out", "small.toml"],
+        "mainspring: small.toml is a file; choose another --out, a directory",
+    ),
+    "a place where nothing can be made": (
+        ["run", "small.toml", "--out", "small.toml/out"],
+        "mainspring: small.toml/out: cannot be written (Not a directory); choose another --out",
+    ),
+    "a wrong unit": (
+        ["run", "small.toml", "--set", "slo_s=0.1"],
+        "mainspring: --set slo_s=0.1: slo_s: unknown key; did you mean slo_ms?",
+    ),
+    "a negative rate": (
+        ["run", "small.toml", "--set", "workload.0.rate_rps=-5"],
+        "mainspring: --set workload.0.rate_rps=-5: workload.0.rate_rps = -5",
+    ),
+    "a rate that is no number": (
+        ["run", "small.toml", "--set", "workload.0.rate_rps=nan"],
+        "mainspring: --set workload.0.rate_rps=nan: workload.0.rate_rps = nan; "
+        "expected a finite number",
+    ),
+    "a model without a profile": (
+        ["run", "small.toml", "--set", "models.0.profile=clockwork_v100/resnet5"],
+        "mainspring: --set models.0.profile=clockwork_v100/resnet5: models.0.profile = "
+        '"clockwork_v100/resnet5"; no model resnet5 in clockwork_v100',
+    ),
+    "a model larger than the memory": (
+        ["run", "small.toml", "--set", "cluster.pages=3"],
+        "mainspring: small.toml, line 12: models.0.profile: resnet50_v2 needs 7 pages, "
+        "but a GPU has 3 (cluster.pages)",
+    ),
+    "no run to report": (
+        ["report", "."],
+        "mainspring: .: no summary.json: not the directory of a run",
+    ),
+    "no directory to report": (["report"], "mainspring: Missing argument 'RUN_DIR...'"),
+    "an unknown policy to explain": (
+        ["policies", "clokwork"],
+        "mainspring: no policy clokwork; did you mean clockwork?",
     ),
 }
 

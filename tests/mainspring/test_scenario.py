@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainspring import load_scenario
+from mainspring import build_scenario, load_scenario
 from mainspring.scenario import ScenarioError
 
 
@@ -250,3 +250,79 @@ def test_an_input_that_has_changed_since_is_an_error(write):
         "small.toml, line 21: inputs.clockwork_v100: it has changed since "
         f"(sha256 now {store[:12]}, then 000000000000)"
     )
+
+
+def test_bug_cli_03_a_misspelled_setting_is_an_error_and_what_ran_says_what_was_default(write):
+    with pytest.raises(ScenarioError, match=r"policy\.edf\.max_bach: unknown key; did you mean"):
+        load_scenario(write(("[policy.fifo]", "[policy.edf]\nmax_bach = 8")))
+    scenario = load_scenario(write(("[policy.fifo]", "[policy.edf]\nmax_batch = 8")))
+    text = scenario.to_toml(scenario.choose(["edf"]))
+    assert "\nmax_batch = 8\n" in text
+    assert "\nnetwork_ms = 2.0  # default\n" in text
+
+
+def test_bug_cli_04_numbers_and_words_are_what_they_look_like(write):
+    scenario = load_scenario(
+        write(("slo_ms = 100.0", "slo_ms = 1e-3"), ("rate_rps = 200", "rate_rps = 2e2")),
+        ["name=no", "models.0.copies=4.0"],
+    )
+    assert (scenario.spec.slo_ms, scenario.models[0].slo_ns) == (1e-3, 1_000)
+    assert scenario.spec.workload[0].rate_rps == 200.0
+    assert scenario.spec.name == "no"
+    assert len(scenario.models) == 4
+    with pytest.raises(ScenarioError, match=r"line 13: models\.0\.copies = 4\.5; expected a whole"):
+        load_scenario(write(("copies = 3", "copies = 4.5")))
+
+
+def test_bug_cli_05_a_limit_may_be_below_one_unit_and_its_unit_is_in_its_name(write):
+    assert load_scenario(write(("slo_ms = 100.0", "slo_ms = 0.5"))).models[0].slo_ns == 500_000
+    for written, complaint in {
+        "slo = 0.5": "line 5: slo: unknown key; did you mean slo_ms?",
+        "slo_us = 500": "line 5: slo_us: unknown key; did you mean slo_ms?",
+        'slo_ms = "500us"': 'line 5: slo_ms = "500us"; expected a number',
+    }.items():
+        with pytest.raises(ScenarioError) as caught:
+            load_scenario(write(("slo_ms = 100.0", written)))
+        assert str(caught.value) == f"small.toml, {complaint}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "foreign"),
+    [
+        ("poisson", "rate_rps = 20", "concurrency = 4"),
+        ("closed", "concurrency = 4", "rate_rps = 20"),
+    ],
+)
+def test_bug_cli_06_a_rate_and_clients_contradict_each_other(write, kind, own, foreign):
+    both = f'kind = "{kind}"\n{own}\n{foreign}'
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(write(('kind = "poisson"\nrate_rps = 200', both)))
+    key = foreign.split()[0]
+    assert str(caught.value).startswith(f"small.toml, line 18: workload.0.{key}")
+    assert "closed" in str(caught.value)
+
+
+def test_a_key_of_another_kind_says_whose_it_is(write):
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(write(("rate_rps = 200", "rate_rps = 20\nthink_ms = 4")))
+    assert str(caught.value) == (
+        'small.toml, line 18: workload.0.think_ms: unknown key; it belongs to kind = "closed"'
+    )
+
+
+def test_bug_cli_07_what_can_never_be_granted_is_refused_before_the_run(write):
+    """Pages are the one resource that can be asked for; the example of the report has others."""
+    with pytest.raises(ScenarioError, match=r"resnet50_v2 needs 7 pages, but a GPU has 6"):
+        load_scenario(write(("pages = 64", "pages = 6")))
+
+
+def test_a_scenario_can_be_made_in_code(write):
+    table = msgspec.toml.decode(write().read_text())
+    made = build_scenario(table, ["seed=3"])
+    read = load_scenario("small.toml", ["seed=3"])
+    assert (made.spec, made.models, made.policies) == (read.spec, read.models, read.policies)
+    assert table["seed"] == 1  # what was given is left alone
+
+    del table["cluster"]["pages"]
+    with pytest.raises(ScenarioError, match="scenario: cluster: missing key pages"):
+        build_scenario(table)

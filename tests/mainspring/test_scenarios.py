@@ -14,20 +14,11 @@ pytestmark = pytest.mark.usefixtures("without_pictures")
 
 def test_demo_shows_clockwork_ahead_of_fifo(tmp_path):
     short = ["duration_s=3", "warmup_s=1"]
-    clockwork, fifo = run(load_scenario(SCENARIOS / "demo.toml", short), tmp_path / "out")
+    runs = run(load_scenario(SCENARIOS / "demo.toml", short), tmp_path / "out")
+    clockwork, fifo = runs.summaries
     assert clockwork.goodput_rps is not None
     assert fifo.goodput_rps is not None
     assert clockwork.goodput_rps > 1.2 * fifo.goodput_rps
-
-
-def test_original_runs_on_given_arrivals(tmp_path):
-    arrivals = tmp_path / "arrivals.csv"
-    rows = "".join(f"{2_000 * i},{i % 15}\n" for i in range(500))
-    arrivals.write_text("arrival_us,model\n" + rows)
-    overrides = [f"workload.0.path={arrivals}", "duration_s=1"]
-    (summary,) = run(load_scenario(SCENARIOS / "original.toml", overrides), tmp_path / "out")
-    assert summary.arrivals == 500
-    assert summary.outcomes["unfinished"] == 0
 
 
 def test_azure_2019_runs_where_the_trace_is(tmp_path):
@@ -35,5 +26,16 @@ def test_azure_2019_runs_where_the_trace_is(tmp_path):
     if not (SCENARIOS.parent / trace).resolve().is_file():
         pytest.skip("the trace is not part of the package")
     short = ["duration_s=3", "warmup_s=0", "policy={clockwork={}}"]
-    (summary,) = run(load_scenario(SCENARIOS / "azure-2019.toml", short), tmp_path / "out")
+    (summary,) = run(
+        load_scenario(SCENARIOS / "azure-2019.toml", short), tmp_path / "out"
+    ).summaries
     assert summary.arrivals > 1_000
+
+
+def test_drop_rules_shows_lazy_drop_collapsing(tmp_path):
+    """One GPU does 920 a second in batches of 16, and is asked for 1,000."""
+    short = ["duration_s=8", "warmup_s=3"]
+    runs = run(load_scenario(SCENARIOS / "drop-rules.toml", short), tmp_path / "out")
+    lazy, window = runs.summaries
+    assert window.goodput_rps == pytest.approx(920, rel=0.02)
+    assert lazy.goodput_rps == pytest.approx(450, rel=0.05)

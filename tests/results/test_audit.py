@@ -61,7 +61,7 @@ def test_a_request_ends_once_even_long_after_its_neighbours():
         found.requests(requests_of([request(5)]))
 
 
-def test_BUG_SIM_08_every_arrival_is_accounted_for():  # noqa: N802
+def test_bug_sim_08_every_arrival_is_accounted_for():
     done = [request(i) for i in range(3)]
     left = [request(3 + i, outcome=Outcome.UNFINISHED) for i in range(7)]
     ended(*done, *left, arrivals=10)

@@ -37,13 +37,13 @@ def test_quantiles_are_those_of_numpy_within_the_resolution(seed):
     ("n", "highest"), [(19, None), (20, "p50"), (99, "p50"), (100, "p90"), (1_000, "p99"),
                        (9_999, "p99"), (10_000, "p99.9"), (100_000, "p99.99")],
 )  # fmt: skip
-def test_BUG_REP_07_a_quantile_needs_ten_values_beyond_it(n, highest):  # noqa: N802
+def test_bug_rep_07_a_quantile_needs_ten_values_beyond_it(n, highest):
     given_ones = [name for name in QUANTILES if rank_of(n, name) is not None]
     assert (given_ones[-1] if given_ones else None) == highest
 
 
 @given(st.lists(st.integers(0, LONGEST_NS), min_size=20, max_size=300))
-def test_BUG_REP_05_no_quantile_is_above_the_largest_value(values):  # noqa: N802
+def test_bug_rep_05_no_quantile_is_above_the_largest_value(values):
     summary = durations(values).summary()
     quantiles = [value for value in summary.quantiles_ms.values() if value is not None]
     assert quantiles == sorted(quantiles)
@@ -51,23 +51,35 @@ def test_BUG_REP_05_no_quantile_is_above_the_largest_value(values):  # noqa: N80
     assert quantiles[-1] <= summary.max_ms == max(values) / 1e6
 
 
-def test_BUG_REP_06_the_median_is_the_nearest_rank():  # noqa: N802
+def test_bug_rep_06_the_median_is_the_nearest_rank():
     values = [value * MS for value in (1, 2, 3, 4) for _ in range(10)]
     assert durations(values).quantiles_ns()["p50"] == 2 * MS
 
 
-def test_BUG_REP_08_the_whole_has_its_own_quantile():  # noqa: N802
+def test_bug_rep_03_nothing_is_added_to_what_was_measured():
+    """Latencies count from the planned arrival, so there is no omission to make up for."""
+    summary = durations([value * MS for value in (60, 80, 100, 120, 140)]).summary()
+    assert (summary.n, summary.max_ms, summary.mean_ms) == (5, 140.0, 100.0)
+
+
+def test_bug_rep_05_one_sample_is_the_least_and_the_largest():
+    summary = durations([733 * MS]).summary()
+    assert (summary.min_ms, summary.max_ms, summary.mean_ms) == (733.0, 733.0, 733.0)
+    assert set(summary.quantiles_ms.values()) == {None}  # a quantile needs ten values beyond it
+
+
+def test_bug_rep_08_the_whole_has_its_own_quantile():
     values = [10 * MS] * 990 + [1_000 * MS] * 10
     assert durations(values).quantiles_ns()["p99"] == 10 * MS
 
 
-def test_BUG_REP_15_one_value_comes_back_as_itself_and_the_resolution_is_told():  # noqa: N802
+def test_bug_rep_15_one_value_comes_back_as_itself_and_the_resolution_is_told():
     summary = durations([48_611_000] * 30).summary()
     assert summary.min_ms == summary.max_ms == summary.quantiles_ms["p50"] == 48.611
     assert "0.01 %" in summary.resolution
 
 
-def test_BUG_REP_15_a_value_that_cannot_be_counted_is_an_error():  # noqa: N802
+def test_bug_rep_15_a_value_that_cannot_be_counted_is_an_error():
     for wrong in (-1, LONGEST_NS + 1):
         with pytest.raises(ResultsError, match=f"a duration of {wrong} ns"):
             durations([wrong])

@@ -1,5 +1,7 @@
 """The figures are drawn, say what they must, and are the same for the same run."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -28,16 +30,16 @@ def two_runs(tmp_path):
 
 def test_every_figure_is_drawn_as_png_and_svg(runs, tmp_path):
     where = tmp_path / "figures" / "a"
-    files = plots.latency_cdf(runs, where)
+    files = plots.latency_cdf(runs).save(where)
     assert [file.name for file in files] == ["a.png", "a.svg"]
     assert files[0].read_bytes()[:4] == b"\x89PNG"
     assert b"<svg" in files[1].read_bytes()
-    assert plots.comparison(runs, where.with_suffix(".svg")) == [where.with_suffix(".svg")]
-    assert plots.gpu_timeline(runs["all"], where, start_ns=0, length_ns=100 * MS)
+    assert plots.comparison(runs).save(where.with_suffix(".svg")) == [where.with_suffix(".svg")]
+    assert plots.gpu_timeline(runs["all"], start_ns=0, length_ns=100 * MS).save(where)
 
 
 def test_the_same_run_gives_the_same_bytes(runs, tmp_path):
-    a, b = (plots.comparison(runs, tmp_path / f"{name}.svg")[0] for name in "ab")
+    a, b = (plots.comparison(runs).save(tmp_path / f"{name}.svg")[0] for name in "ab")
     assert a.read_bytes() == b.read_bytes()
 
 
@@ -58,15 +60,33 @@ def test_a_run_without_answers_can_be_drawn(tmp_path):
         sink.request(request(0, outcome=Outcome.REJECTED))
         sink.close(arrivals=1)
     runs = {"none": tmp_path / "run"}
-    plots.latency_cdf(runs, tmp_path / "a.png")
-    plots.comparison(runs, tmp_path / "b.png")
-    plots.gpu_timeline(tmp_path / "run", tmp_path / "c.png", start_ns=0, length_ns=MS)
+    plots.latency_cdf(runs).save(tmp_path / "a.png")
+    plots.comparison(runs).save(tmp_path / "b.png")
+    plots.gpu_timeline(tmp_path / "run", start_ns=0, length_ns=MS).save(tmp_path / "c.png")
 
 
 def test_a_figure_that_cannot_be_drawn_says_why(runs, tmp_path):
     with pytest.raises(ResultsError, match="9 runs cannot be told apart"):
-        plots.latency_cdf({str(i): runs["all"] for i in range(9)}, tmp_path / "a.png")
+        plots.latency_cdf({str(i): runs["all"] for i in range(9)})
     with pytest.raises(ResultsError, match=r"cannot draw \.pdf"):
-        plots.latency_cdf(runs, tmp_path / "a.pdf")
+        plots.latency_cdf(runs).save(tmp_path / "a.pdf")
     with pytest.raises(ResultsError, match="not the directory of a run"):
-        plots.latency_cdf({"none": tmp_path}, tmp_path / "a.png")
+        plots.latency_cdf({"none": tmp_path})
+
+
+@pytest.mark.parametrize("longest_ms", [60, 500, 20_000, 1_000_000])
+def test_labels_of_the_latency_axis_do_not_touch(longest_ms):
+    """A sample of 1 ms and one of so many: 10 ms to 20 s once gave "1,0002,000"."""
+    with plots._figure((10.5, 4.2), "") as figure:
+        axes = figure.add_subplot(1, 2, 2)
+        plots._log_axis(axes, 1 / 1.3, longest_ms * 1.3)
+        figure.canvas.draw()
+    low, high = axes.get_xlim()
+    boxes = [
+        label.get_window_extent()
+        for at, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= at <= high
+    ]
+    assert len(boxes) >= 3
+    for left, right in itertools.pairwise(boxes):
+        assert left.x1 + 5 < right.x0

@@ -37,7 +37,7 @@ def test_no_requests_have_no_interval():
     assert clopper_pearson(0, 0) is None
 
 
-def test_BUG_REP_01_a_default_answer_is_not_a_prediction():  # noqa: N802
+def test_bug_rep_01_a_default_answer_is_not_a_prediction():
     """Ten answers at the deadline of 20 ms, none of them from the model."""
     s = summary(
         [
@@ -49,7 +49,7 @@ def test_BUG_REP_01_a_default_answer_is_not_a_prediction():  # noqa: N802
     assert s.latency.n == 0
 
 
-def test_BUG_REP_04_what_was_dropped_stays_in_the_denominator():  # noqa: N802
+def test_bug_rep_04_what_was_dropped_stays_in_the_denominator():
     fates = (
         [{"end": 10 * MS}] * 60
         + [{"end": 200 * MS}] * 10
@@ -65,7 +65,7 @@ def test_BUG_REP_04_what_was_dropped_stays_in_the_denominator():  # noqa: N802
     assert (s.outcomes["late"], s.outcomes["unfinished"]) == (10, 10)
 
 
-def test_BUG_REP_04_requests_without_slo_are_counted_apart():  # noqa: N802
+def test_bug_rep_04_requests_without_slo_are_counted_apart():
     met = [request(i) for i in range(40)]
     late = [request(40 + i, end=SECOND // 2) for i in range(10)]
     without = [request(50 + i, slo=None) for i in range(50)]
@@ -75,7 +75,7 @@ def test_BUG_REP_04_requests_without_slo_are_counted_apart():  # noqa: N802
     assert s.slo_ms == (100.0, 100.0)
 
 
-def test_BUG_REP_09_requests_count_where_they_arrive():  # noqa: N802
+def test_bug_rep_09_requests_count_where_they_arrive():
     s = summary(
         [
             request(1, at=8 * SECOND, slo=None, end=12 * SECOND),
@@ -97,7 +97,7 @@ def test_the_borders_of_the_span_are_the_first_inside_and_the_first_outside():
     assert summary(rows, warmup=10 * MS, end=20 * MS).arrivals == 2
 
 
-def test_BUG_REP_11_offered_and_completed_rates_are_both_named():  # noqa: N802
+def test_bug_rep_11_offered_and_completed_rates_are_both_named():
     """100 a second arrive, 50 a second can be served, 20 ms each, first come first served."""
     rows = [
         request(i, at=i * 10 * MS, slo=None, end=(i + 1) * 20 * MS) for i in range(1_000)
@@ -108,20 +108,20 @@ def test_BUG_REP_11_offered_and_completed_rates_are_both_named():  # noqa: N802
     assert s.latency.max_ms == 10_010.0
 
 
-def test_BUG_REP_12_an_execution_across_a_border_counts_with_its_part_inside():  # noqa: N802
+def test_bug_rep_12_an_execution_across_a_border_counts_with_its_part_inside():
     runs = [action(0, start=0, end=10), action(1, start=15, end=20)]
     assert summary([], runs, end=18).gpu_utilisation == [pytest.approx(13 / 18)]
     assert summary([], runs, warmup=5, end=18).gpu_utilisation == [pytest.approx(8 / 13)]
     assert summary([], [action(0, start=-5, end=99)], end=18).gpu_utilisation == [1.0]
 
 
-def test_BUG_REP_12_the_mean_is_over_all_gpus_also_the_idle_ones():  # noqa: N802
+def test_bug_rep_12_the_mean_is_over_all_gpus_also_the_idle_ones():
     s = summary([], [action(0, start=0, end=4), action(1, gpu=1, start=0, end=2)], gpus=3, end=10)
     assert s.gpu_utilisation == [0.4, 0.2, 0.0]
     assert s.mean_gpu_utilisation == pytest.approx(0.2)
 
 
-def test_BUG_REP_13_each_mean_batch_has_its_name():  # noqa: N802
+def test_bug_rep_13_each_mean_batch_has_its_name():
     sizes = {1: 1, 2: 2, 3: 4, 4: 4}  # tasks and the size that is executed for them
     s = summary([], [action(tasks, tasks=tasks, batch=size) for tasks, size in sizes.items()])
     assert s.mean_batch_of_executions == 2.5

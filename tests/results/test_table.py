@@ -1,6 +1,7 @@
 """The table in a pipe: plain, 80 columns, and honest about what it does not know."""
 
 import io
+import json
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ def test_each_run_has_a_column(summaries):
     assert line(text, "latency p50")[-2:] == ["5.150", "10.000"]
 
 
-def test_BUG_REP_07_too_few_values_are_said_to_be_too_few(summaries):  # noqa: N802
+def test_bug_rep_07_too_few_values_are_said_to_be_too_few(summaries):
     text = runs_text(summaries)
     assert " ".join(line(text, "latency p90")[3:]) == "n too small 14.000"
     assert " ".join(line(text, "latency p99.9 ")[-6:]) == "n too small n too small"
@@ -53,3 +54,10 @@ def test_a_pipe_gets_80_columns_and_no_colour(summaries, runs):
 def test_a_share_is_never_rounded_up_to_all(summaries):
     nearly = msgspec.structs.replace(summaries[0], share_in_time=0.9999999)
     assert line(runs_text([nearly]), "in time")[-1] == ">99.999"
+
+
+def test_bug_rep_06_the_table_shows_the_median_of_the_json(summaries):
+    text = runs_text(summaries)
+    shown = [float(value) for value in line(text, "latency p50")[-2:]]
+    kept = [json.loads(msgspec.json.encode(s))["latency"]["quantiles_ms"]["p50"] for s in summaries]
+    assert shown == kept

@@ -140,3 +140,34 @@ def test_a_request_is_cold_while_no_gpu_holds_its_model(controller: Controller) 
     done(controller)
     controller.request(140, Request(4, 0, 140, 1000))
     assert controller.out.live[4].cold
+
+
+def test_a_request_rides_only_in_a_batch_of_its_model() -> None:
+    other = ModelInfo(1, "n", 1, 10, (1, 2), (10, 15))
+    controller = Controller(Silent(), GPUS, (*MODELS, other), np.random.default_rng(0))
+    controller.start(0)
+    controller.request(100, Request(0, 0, 100, 1000))
+    controller.request(100, Request(1, 1, 100, 1000))
+    assert infer(controller) is None
+    assert infer(controller, model=1) is None
+    assert controller.out.refusals[Refusal.WRONG_MODEL] == 2
+    assert not controller.out.work
+    assert infer(controller, batch=1, tasks=(0,)) is not None
+    assert infer(controller, batch=1, tasks=(1,), model=1) is not None
+
+
+def test_a_served_request_waits_for_its_answer_and_rides_no_more(controller: Controller) -> None:
+    infer(controller)
+    done(controller)
+    assert infer(controller) is None
+    assert controller.out.refusals[Refusal.ALREADY_SERVED] == 1
+    assert controller.out.answer(0)
+
+
+def test_a_reason_that_does_not_exist_is_refused_and_the_request_lives_on(
+    controller: Controller,
+) -> None:
+    assert not controller.out.reject(0, 99)  # type: ignore[arg-type]
+    assert controller.out.refusals[Refusal.UNKNOWN_REASON] == 1
+    assert not controller.out.ended
+    assert controller.out.reject(0, Reason.DEADLINE)

@@ -3,10 +3,14 @@
 from typing import Any
 
 import msgspec
+import pytest
 
-from scheduler.records import FOREVER, Outcome, Reason, Status, Why
-from sim.cluster import Client, Delays
-from tests.worlds import MS, RESNET50_PAGES, model, policy, run
+from scheduler.records import FOREVER, GpuInfo, Outcome, Reason, Status, Why
+from sim.cluster import Client, Cluster, Delays, OpenLoop
+from sim.gpu import ModelCost
+from tests.worlds import MS, RESNET50_PAGES, Sink, World, model, policy, run
+
+US = 1_000
 
 
 class Script:
@@ -180,3 +184,55 @@ def test_the_same_seed_gives_the_same_run() -> None:
     runs = [run(policy("clockwork"), arrivals, models=models, gpus=2) for _ in range(2)]
     assert runs[0].sink.requests == runs[1].sink.requests
     assert runs[0].sink.actions == runs[1].sink.actions
+
+
+def starts_us(world: World) -> dict[int, float]:
+    return {row.id: row.start_ns / US for row in world.actions if row.type == "infer"}
+
+
+@pytest.mark.parametrize("later_us", [1_000, 30])
+def test_an_engine_takes_its_next_action_after_the_gap_even_if_a_later_one_waits(
+    later_us: int,
+) -> None:
+    """Whether the later one may start long after the gap, or just when the engine finishes."""
+
+    def start(now_ns: int, out: Any) -> None:
+        out.load(0, 0, 0, FOREVER, 0)
+
+    def three(now_ns: int, request: Any, out: Any) -> None:
+        if request.id == 2:
+            at_ns = 20 * US
+            out.infer(0, 0, 1, (0,), later_us * US, FOREVER, 0)
+            out.infer(0, 0, 1, (1,), at_ns, FOREVER, 0)
+            out.infer(0, 0, 1, (2,), at_ns, FOREVER, 0)
+
+    world = run(
+        Script(start, three),
+        [(0.02, 0)] * 3,
+        models=[model({1: 0.01}, load_ms=0.01)],
+        delays=Delays(worker_gap_ns=5 * US),
+    )
+    # Actions 2 and 3 run from 20 and, 10 us and the gap later, from 35; action 1 when it may.
+    assert starts_us(world) == {2: 20, 3: 35, 1: max(later_us, 50)}
+
+
+def test_actions_are_written_with_their_gpu_also_where_lanes_have_other_numbers() -> None:
+    spec = model()
+    sink = Sink()
+
+    def start(now_ns: int, out: Any) -> None:
+        out.load(7, 0, 0, FOREVER, 0)
+
+    Cluster(
+        policy=Script(start),
+        gpus=(GpuInfo(0, (7, 8), 100),),
+        models=(spec.info(0),),
+        costs=[ModelCost(spec.pages, spec.load, spec.exec)],
+        delays=Delays(),
+        arrivals=OpenLoop(iter([]), []),
+        clients=(),
+        sink=sink,
+        rngs=[None],  # type: ignore[list-item]  # nothing is drawn
+        policy_rng=None,  # type: ignore[arg-type]
+    ).run(1_000 * MS, 0)
+    assert [row.gpu for row in sink.actions] == [0]

@@ -292,3 +292,10 @@ def test_the_shared_traces_are_replayed_call_by_call(shared, name, total, placem
     times_ns, models = arrivals(workload, models=len(counts), minutes=len(minutes))
     assert np.array_equal(np.bincount(times_ns // MINUTE_NS), counts.sum(axis=0))
     assert np.array_equal(np.bincount(models, minlength=len(counts)), counts.sum(axis=1))
+
+
+def test_the_minutes_are_played_again_and_again(trace):
+    times_ns, _ = arrivals(trace((3, 0), placement="start", repeat=2), minutes=10)
+    assert times_ns.tolist() == [0] * 3 + [2 * MINUTE_NS] * 3
+    with pytest.raises(WorkloadError, match=r"^repeat = 0; expected how often, at least 1$"):
+        trace((1,), placement="start", repeat=0)

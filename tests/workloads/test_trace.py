@@ -81,16 +81,11 @@ def test_bug_wrk_07_the_unit_of_the_times_has_to_be_said(replay):
     with pytest.raises(WorkloadError) as error:
         replay(text, time_unit="")
     assert str(error.value) == (
-        'time_unit is missing, and trace.csv cannot tell it; expected one of "ns", "us", "ms", "s"'
+        "time_unit is missing, and trace.csv cannot tell it; "
+        'expected one of "ns", "us", "ms", "s", or "stamp" for dates'
     )
     assert replay(text, time_unit="ms") == [(0, "a"), (3, "a"), (6, "a")]
     assert replay(text, time_unit="s", run_s=10_000) == [(0, "a"), (3000, "a"), (6000, "a")]
-
-
-def test_bug_wrk_08_times_may_count_from_the_first_request(replay):
-    """Only the shift of that case; there is no speed factor yet."""
-    text = "t,m\n1000,a\n1010,a\n1030,b\n"
-    assert replay(text, time_origin="first") == [(0, "a"), (10, "a"), (30, "b")]
 
 
 def test_a_trace_outside_the_run_is_an_error_and_not_an_idle_run(replay):

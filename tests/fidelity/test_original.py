@@ -1,0 +1,63 @@
+"""Our Clockwork beside the original controller, run with its own emulated GPUs.
+
+The recordings are in ../shared/data/clockwork_original; the delays of the platform were set once,
+for all rates (facts on the original, 5.7).
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mainspring import reproduce
+from workloads import ClockworkClient
+
+SHARED = Path(__file__).parents[3] / "shared"
+DATA = SHARED / "data/clockwork_original"
+ARRIVALS = SHARED / "tools/original_arrivals.py"
+
+needs_recordings = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"needs the recorded runs of the original in {DATA}"
+)
+
+
+@needs_recordings
+def test_the_artifact_is_within_the_tolerances_at_every_rate() -> None:
+    rows = list(reproduce.original(DATA))
+    assert {row.figure for row in rows} >= {f"e1c_r{rate}" for rate in (200, 400, 600, 800, 1000)}
+    assert {row.quantity for row in rows} == {quantity.name for quantity in reproduce.QUANTITIES}
+    assert [row for row in rows if row.verdict != "holds"] == []
+
+
+@needs_recordings
+def test_a_wrong_scheduler_would_be_noticed() -> None:
+    """FIFO on the same arrivals falls short where batches matter: the rows can fail."""
+    rows = list(reproduce.original(DATA, policy="fifo"))
+    short = {row.figure for row in rows if row.verdict == "falls short"}
+    assert short >= {"e1c_r400", "e1c_r600", "e1c_r800", "e1c_r1000"}
+
+
+@pytest.mark.skipif(not ARRIVALS.is_file(), reason=f"needs the reference generator {ARRIVALS}")
+@pytest.mark.parametrize(("models", "rate"), [(15, 600), (2, 50)])
+def test_the_arrivals_are_the_original_clients(models: int, rate: int) -> None:
+    seconds = 24
+    printed = subprocess.run(
+        [sys.executable, str(ARRIVALS), str(models), str(rate), str(seconds)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()[1:]
+    reference = np.array([line.split(",") for line in printed], dtype=float)
+    chunks = list(
+        ClockworkClient(rate_rps=rate).chunks(
+            range(models), [], seconds * 10**9, np.random.default_rng()
+        )
+    )
+    times_ns = np.concatenate([chunk.times_ns for chunk in chunks])
+    which = np.concatenate([chunk.models for chunk in chunks])
+    assert len(times_ns) == len(reference)
+    # The tool prints microseconds with three digits: every nanosecond is there to compare.
+    np.testing.assert_array_equal(times_ns, np.round(reference[:, 0] * 1e3).astype(np.int64))
+    np.testing.assert_array_equal(which, reference[:, 1].astype(np.int32))

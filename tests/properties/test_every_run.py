@@ -1,0 +1,61 @@
+"""Invariants of every run: any policy, any small world, any traffic."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.properties import laws
+from tests.properties.cases import (
+    FIFO,
+    Case,
+    Choice,
+    Hostile,
+    Recorder,
+    cases,
+    clockworks,
+    examples,
+)
+
+
+def obeys_the_laws(case: Case, policy: Any) -> None:
+    seen = Recorder(policy)
+    world = case.run(seen)
+    laws.all_of_them(case, world, seen)
+
+
+@examples(200)
+@given(cases())
+def test_fifo_obeys_the_laws(case: Case) -> None:
+    obeys_the_laws(case, Choice("fifo", {}).build())
+
+
+@examples(500)
+@given(cases(), clockworks())
+def test_clockwork_obeys_the_laws(case: Case, choice: Choice) -> None:
+    obeys_the_laws(case, choice.build())
+
+
+@examples(600)
+@given(cases(), st.integers(0, 2**32))
+def test_nonsense_is_refused_counted_and_without_effect(case: Case, seed: int) -> None:
+    hostile = Hostile(seed)
+    seen = Recorder(hostile)
+    world = case.run(seen)
+    laws.all_of_them(case, world, seen)
+    assert sum(world.cluster.controller.out.refusals) == hostile.refused
+
+
+@examples(100)
+@given(cases(), st.one_of(FIFO, clockworks()))
+def test_nobody_who_makes_sense_is_ever_refused(case: Case, choice: Choice) -> None:
+    world = case.run(choice.build())
+    assert not any(world.cluster.controller.out.refusals)
+
+
+@examples(150)
+@given(cases(), st.one_of(FIFO, clockworks()))
+def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
+    first, second = (case.run(choice.build()).sink for _ in range(2))
+    assert first.requests == second.requests
+    assert first.actions == second.actions
