@@ -99,6 +99,27 @@ def _complete_policy(incomplete: str) -> list[str]:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
+@app.command()
+def replay(
+    journal: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR|JOURNAL", help="What `run --journal` has kept.")
+    ],
+) -> None:
+    """Feed a journal to a fresh policy: the same actions must come out, bit for bit."""
+    from mainspring.journal import replay as replay_journal
+
+    came = replay_journal(journal)
+    if came.difference is None:
+        print(f"{came.policy}: {came.steps:,} events, {came.actions:,} actions, all as recorded")
+        if not came.whole:
+            print(f"mainspring: warning: {journal} has no end; its run was killed", file=sys.stderr)
+        return
+    step, now_ns, recorded, obtained = came.difference
+    print(f"{came.policy}: event {step:,}, at {now_ns:,} ns, came out otherwise")
+    print(f"recorded:  {recorded}\nobtained:  {obtained}")
+    raise typer.Exit(UNSOUND)
+
+
 reproduce_app = typer.Typer(help="Reproduce what others measured.", rich_markup_mode=None)
 app.add_typer(reproduce_app, name="reproduce")
 
@@ -149,6 +170,9 @@ def run(
         Path | None, typer.Option(help="Directory for the results; runs/NAME-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Keep a journal, for mainspring replay.")
+    ] = False,
     json: Json = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only where the results are.")
@@ -159,7 +183,7 @@ def run(
     loaded = load_scenario(scenario, overrides)
     out = out or default_out(loaded)
     with _progress(quiet) as progress:
-        runs = run_scenario(loaded, out, policy, progress)
+        runs = run_scenario(loaded, out, policy, progress, journal=journal)
     if json:
         _print_json(runs.to_json())
     elif quiet:

@@ -15,20 +15,23 @@ import msgspec
 
 from mainspring.document import ScenarioError
 from mainspring.policies import find_policy
+from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, generator
 from scheduler.journal import FORMAT, Emitted, Footer, Header, Record, Replay, Step
+from scheduler.ledger import Controller
 
 NAME = "journal.msgpack"
 _LENGTH = struct.Struct(">I")
 
 
 class JournalWriter:
-    """Writes a journal into a directory. Leave the `with` block by an error and it stays `.part`.
+    """Writes a journal into a directory: first the header, then what the controller records.
 
-    Raises ScenarioError where the file cannot be written.
+    Leave the `with` block by an error and the file stays `.part`. Raises ScenarioError where it
+    cannot be written.
     """
 
-    def __init__(self, directory: Path, header: Header) -> None:
+    def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
         self._part = directory / f"{NAME}.part"
         self._encoder = msgspec.msgpack.Encoder()
@@ -37,7 +40,6 @@ class JournalWriter:
             self._file = self._part.open("wb")
         except OSError as error:
             raise self._failed(error) from None
-        self.write(header)
 
     def write(self, record: Record) -> None:
         """Append a record."""
@@ -69,6 +71,22 @@ class JournalWriter:
             f"{self._part}: cannot be written ({error.strerror}); make room, or choose another "
             "--out"
         )
+
+
+def header_of(scenario: Scenario, choice: PolicyChoice, controller: Controller) -> Header:
+    """The first record of a run's journal."""
+    from mainspring import __version__
+
+    return Header(
+        format=FORMAT,
+        mainspring=__version__,
+        policy=choice.name,
+        params=msgspec.to_builtins(choice.params),
+        seed=scenario.spec.seed,
+        gpus=controller.gpus,
+        models=controller.models,
+        inputs=scenario.spec.inputs,
+    )
 
 
 def read(path: Path) -> Iterator[Record]:

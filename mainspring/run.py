@@ -15,15 +15,17 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from mainspring.directory import claimed, default_out, write_record
+from mainspring.journal import JournalWriter, header_of
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import build_world, quiet_collector
 from results import ResultsError, RunWriter, Summary
+from scheduler.journal import Recorder
 from scheduler.records import Refusal
 
 Progress = Callable[[str, float], None]
@@ -35,11 +37,14 @@ def run(
     out: str | Path | None = None,
     policies: Sequence[str] | None = None,
     progress: Progress | None = None,
+    *,
+    journal: bool = False,
 ) -> Runs:
     """Run a scenario with each of its policies, and leave everything in the directory `out`.
 
     out: `runs/NAME-TIME` by default. policies: labels of the scenario, names of our policies, or
-    `file.py:Class`; by default all of the scenario. Raises ScenarioError, before anything runs,
+    `file.py:Class`; by default all of the scenario. journal: keep what went into each policy and
+    what came out, for `mainspring replay`. Raises ScenarioError, before anything runs,
     where `out` is not empty or there is no such policy. On Ctrl-C the run under way ends early and
     is marked as interrupted; it is the last of those that come back.
     """
@@ -52,7 +57,7 @@ def run(
             directory = out if len(chosen) == 1 else out / choice.label
             if directory != out:
                 write_record(scenario, [choice], directory)
-            summary = _run_one(scenario, choice, directory, progress, stopped)
+            summary = _run_one(scenario, choice, directory, progress, stopped, journal)
             runs.append(Run(choice.label, directory, summary))
             finished.append(directory)
             if stopped.is_set():
@@ -71,22 +76,29 @@ def _run_one(
     directory: Path,
     progress: Progress | None,
     stopped: threading.Event,
+    journal: bool,
 ) -> Summary:
     spec = scenario.spec
     end_ns = round(spec.duration_s * 1e9)
     drain_ns = round(spec.drain_s * 1e9)
     page_bytes = spec.cluster.page_mib * 2**20
-    with RunWriter(
-        directory,
-        models=[model.name for model in scenario.models],
-        pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
-        pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
-        warmup_ns=round(spec.warmup_s * 1e9),
-        end_ns=end_ns,
-        name=choice.label,
-        about={"scenario": spec.name, "policy": choice.name, "seed": str(spec.seed)},
-    ) as writer:
-        world = build_world(scenario, choice.build(), writer)
+    with (
+        RunWriter(
+            directory,
+            models=[model.name for model in scenario.models],
+            pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
+            pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
+            warmup_ns=round(spec.warmup_s * 1e9),
+            end_ns=end_ns,
+            name=choice.label,
+            about={"scenario": spec.name, "policy": choice.name, "seed": str(spec.seed)},
+        ) as writer,
+        ExitStack() as stack,
+    ):
+        book = stack.enter_context(JournalWriter(directory)) if journal else None
+        world = build_world(scenario, choice.build(), writer, book.write if book else None)
+        if book:
+            book.write(header_of(scenario, choice, world.controller))
 
         def watch() -> Generator[Any, None, None]:
             """Report progress and look for Ctrl-C between two events, where the books are right.
@@ -112,6 +124,8 @@ def _run_one(
             interrupted = False
             if progress is not None:
                 progress(choice.label, 1.0)
+        if isinstance(world.controller, Recorder) and book:
+            book.write(world.controller.footer())
         refusals = dict(zip(Refusal, world.controller.out.refusals, strict=True))
         return writer.close(
             arrivals=world.arrived,

@@ -5,7 +5,7 @@ changes no other GPU's durations.
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mainspring.scenario import Scenario
+from scheduler.journal import Record
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from sim.cluster import Client, Cluster, Delays, OpenLoop
 from sim.gpu import ModelCost
@@ -36,8 +37,13 @@ def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(sequence))
 
 
-def build_world(scenario: Scenario, policy: Any, sink: Any) -> Cluster:
-    """A cluster that is ready to run, with nothing loaded and nothing asked."""
+def build_world(
+    scenario: Scenario, policy: Any, sink: Any, record: Callable[[Record], None] | None = None
+) -> Cluster:
+    """A cluster that is ready to run, with nothing loaded and nothing asked.
+
+    record: is given what a journal keeps (mainspring/journal.py).
+    """
     spec = scenario.spec
     seed, cluster, delays = spec.seed, spec.cluster, spec.cluster.delays_us
     page_bytes = cluster.page_mib * 2**20
@@ -75,6 +81,7 @@ def build_world(scenario: Scenario, policy: Any, sink: Any) -> Cluster:
         sink=sink,
         rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
         policy_rng=generator(seed, Purpose.POLICY),
+        record=record,
     )
 
 

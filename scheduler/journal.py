@@ -64,15 +64,15 @@ class Reported(msgspec.Struct, tag=True, array_like=True):
 
 
 class Woken(msgspec.Struct, tag=True, array_like=True):
-    """A wake. key: integers and texts survive the file; a policy's other keys do not."""
+    """A wake. key: as `repr` writes it, since a policy may use what it likes."""
 
-    key: int | str
+    key: str
 
 
 Event = Started | Admitted | Reported | Woken
 
 Emitted = tuple[
-    list[tuple[int, Action]], list[tuple[int, int, int, int, int]], list[tuple[int, int | str]]
+    list[tuple[int, Action]], list[tuple[int, int, int, int, int]], list[tuple[int, str]]
 ]
 """Actions by GPU; ended requests (id, answer's kind, reason, GPU, batch); wakes (time, key)."""
 
@@ -135,8 +135,7 @@ class Recorder(Controller):
 
     def wake(self, now_ns: int, key: Hashable) -> None:
         super().wake(now_ns, key)
-        assert isinstance(key, int | str), f"a journal keeps no wake key of type {type(key)}"
-        self._record(now_ns, Woken(key))
+        self._record(now_ns, Woken(repr(key)))
 
     def footer(self) -> Footer:
         """The last record."""
@@ -154,7 +153,7 @@ def emitted_by(controller: Controller) -> Emitted:
         (request.id, int(kind), int(reason), gpu, batch)
         for request, kind, reason, gpu, batch in out.ended
     ]
-    return list(out.sent), ended, list(out.wakes)  # type: ignore[arg-type]
+    return list(out.sent), ended, [(at_ns, repr(key)) for at_ns, key in out.wakes]
 
 
 class Replay:
@@ -163,6 +162,7 @@ class Replay:
     def __init__(self, header: Header, policy: Policy, rng: np.random.Generator) -> None:
         self._controller = Controller(policy, header.gpus, header.models, rng)
         self._actions: dict[int, Action] = {}
+        self._keys: dict[str, Hashable] = {}
         self.steps = 0
         self.actions = 0
 
@@ -181,12 +181,14 @@ class Replay:
             )
             controller.result(now_ns, result)
         else:
-            controller.wake(now_ns, event.key)
+            controller.wake(now_ns, self._keys[event.key])
         self.steps += 1
         obtained = emitted_by(controller)
         out = controller.out
         for _, action in out.sent:
             self._actions[action.id] = action
+        for _, key in out.wakes:
+            self._keys[repr(key)] = key
         self.actions += len(out.sent)
         out.sent.clear()
         out.ended.clear()

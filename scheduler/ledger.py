@@ -194,13 +194,15 @@ class Controller:
         self.policy = policy
         self.out = Actions(gpus, models)
         self.admitted = 0
-        self._start = (gpus, models, rng)
+        self.gpus = gpus
+        self.models = models
+        self._rng = rng
         self._copies = [0] * len(models)
 
     def start(self, now_ns: int) -> None:
         """Introduce the cluster to the policy."""
         self.out.now_ns = now_ns
-        self.policy.on_start(now_ns, *self._start, self.out)
+        self.policy.on_start(now_ns, self.gpus, self.models, self._rng, self.out)
 
     def request(self, now_ns: int, request: Request) -> None:
         """Admit a request."""

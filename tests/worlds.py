@@ -157,6 +157,7 @@ def run(
     sink: Any = None,
     streams: Sequence[int] | None = None,
     slo_ns: Sequence[Sequence[int]] | None = None,
+    record: Any = None,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -185,6 +186,7 @@ def run(
         sink=sink,
         rngs=[np.random.default_rng([seed, gpu]) for gpu in range(gpus)],
         policy_rng=np.random.default_rng(seed),
+        record=record,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)

@@ -60,7 +60,7 @@ class Case(NamedTuple):
     def stop_ns(self) -> int:
         return self.end_ns + self.drain_ns
 
-    def run(self, policy: Any, *, gpus: int | None = None) -> World:
+    def run(self, policy: Any, *, gpus: int | None = None, record: Any = None) -> World:
         times = np.array([ns for ns, _, _ in self.arrivals], dtype=np.int64)
         which = np.array([model for _, model, _ in self.arrivals], dtype=np.int32)
         return run(
@@ -76,6 +76,7 @@ class Case(NamedTuple):
             seed=self.seed,
             streams=[stream for _, _, stream in self.arrivals],
             slo_ns=self.slo_ns,
+            record=record,
         )
 
 
