@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench env clean
+.PHONY: demo test soak lint bench env clean
 
 demo: .venv/base
 	rm -rf runs/demo
@@ -12,6 +12,11 @@ demo: .venv/base
 
 test: .venv/dev
 	$(BIN)/pytest
+
+# Other random worlds than yesterday, so many for each law: make soak EXAMPLES=100000
+EXAMPLES ?= 20000
+soak: .venv/dev
+	MAINSPRING_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/properties
 
 lint: .venv/dev
 	$(BIN)/ruff check

@@ -2,7 +2,7 @@
 
 Workers do one thing at a time, so their timing is predictable and every choice can be made here.
 For each request there is one *strategy* per batch size: run it in a batch of that size, by its
-deadline less the time such a batch takes. Each GPU keeps the strategies of the models that it
+deadline less the time such a batch takes. A GPU looks at the strategies of the models that it
 holds, latest possible start first, and is given work up to `schedule_ahead_ms` before it needs
 it. A strategy that cannot be met, or has too few requests, is dropped; the next one gets its
 chance. Models are loaded where demand is unmet (`scheduler/demand.py`), the least recently used
@@ -11,8 +11,11 @@ ones make room. Every action has a window; a late action is refused by the worke
 Variant INFER4 of the published artifact (OSDI '20), as read in its source:
 src/clockwork/controller/concurrent_infer_and_load_scheduler.cpp. What differs:
 - The original's threads poll; here the policy acts on events and asks to be woken.
-- A request's strategies enter a GPU's queue one after the other, when the larger one has been
-  dropped, and not all at once: the order in which they are looked at is the same.
+- A request's strategies come up one after the other, when the larger one has been dropped, and
+  not all at once: the order in which they are looked at is the same.
+- A model's strategies stand in one line for all GPUs that hold it, where the original gives each
+  GPU its own copy. What one GPU drops no other one could use: whoever could start earlier has
+  been asked before.
 - Faults of the artifact are off unless `faithful_to = "osdi20-artifact"` (see `Faults`).
 
 Not here: networking, and how long a batch takes (see `profiles/`).
@@ -61,7 +64,12 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = "infer4"
     faithful_to: Annotated[
         Literal["none", "osdi20-artifact"],
-        Meta(description="whose known faults to repeat", extra={"source": _SOURCE}),
+        Meta(
+            description="repeat the artifact's known faults: loads onto every GPU, plans 15 ms at "
+            "the least, tells of a rejection only at the deadline less the buffer, and others "
+            "(scheduler/policies/clockwork.py, Faults)",
+            extra={"source": _SOURCE},
+        ),
     ] = "none"
     default_slo_ms: Annotated[
         float,

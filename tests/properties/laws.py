@@ -9,7 +9,17 @@ from itertools import pairwise
 
 from results.audit import Audit
 from results.columns import actions_of, requests_of
-from scheduler.records import FOREVER, AnswerKind, Infer, Outcome, Reason, Status, Unload, Why
+from scheduler.records import (
+    FOREVER,
+    OUTCOME_OF,
+    AnswerKind,
+    Infer,
+    Outcome,
+    Reason,
+    Status,
+    Unload,
+    Why,
+)
 from sim.cluster import MIN_RETRY_NS
 from tests.properties.cases import Case, Recorder
 from tests.worlds import ActionRow, World
@@ -69,7 +79,9 @@ def outcomes_are_as_the_times_say(case: Case, world: World) -> None:
         else:
             assert (row.kind, row.gpu, row.batch) == (AnswerKind.NONE, -1, 0)
         if row.outcome == Outcome.UNFINISHED:
-            assert row.end_ns == case.stop_ns
+            assert (row.end_ns, row.reason) == (case.stop_ns, Reason.NOTHING)
+        elif row.outcome not in ANSWERED:
+            assert row.outcome == OUTCOME_OF[Reason(row.reason)]
 
 
 def actions_have_one_result_each(case: Case, world: World, seen: Recorder) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.records import FOREVER, Outcome, Why
+from scheduler.records import FOREVER, Outcome, Reason, Why
 from sim.cluster import Delays
 from tests.sim.test_cluster import Script
 from tests.worlds import MS, model, policy, run
@@ -70,6 +70,23 @@ def test_bug_sim_05_events_at_one_instant_lose_nobody(name: str) -> None:
     rows = world.requests[3:]
     assert [row.outcome for row in rows] == [Outcome.OK] * 20
     assert max(row.end_ns for row in rows) == (WARM_MS + 14) * MS
+
+
+def test_bug_sim_05_a_result_at_one_instant_is_heard_before_an_arrival() -> None:
+    """One server, no waiting room, T = 10 ms, arrivals at 0, 10, 20: all three are served, for a
+    completion comes before an arrival of the same instant."""
+
+    def start(now_ns: int, out: Any) -> None:
+        out.load(0, 0, 0, FOREVER, 0)
+
+    def no_room(now_ns: int, request: Any, out: Any) -> None:
+        if out.work:
+            out.reject(request.id, Reason.NOTHING)
+        else:
+            out.infer(0, 0, 1, (request.id,), now_ns, FOREVER, 0)
+
+    world = run(Script(start, no_room), [(100, 0), (110, 0), (120, 0)], models=[model({1: 10.0})])
+    assert len(world.sink.ended(Outcome.OK)) == 3
 
 
 def test_bug_sim_05_the_order_of_rows_with_equal_times_does_not_matter() -> None:
