@@ -37,8 +37,8 @@ class _Model:
     """The demand for one model, in ns."""
 
     __slots__ = (
-        "added", "exec", "expired", "expiring", "holders", "id", "listed", "met", "shares",
-        "spread_ns",
+        "added", "ease", "ease_squared", "exec", "expired", "expiring", "holders", "id", "listed",
+        "met", "shares", "spread_ns",
     )  # fmt: skip
 
     def __init__(self, model: int) -> None:
@@ -51,6 +51,9 @@ class _Model:
         """How much of `exec` was laid on each of them."""
         self.spread_ns = 0
         """Before this time the shares stay as they are."""
+        self.ease = 0.0
+        self.ease_squared = 0.0
+        """Sums over the holders of 1 / outstanding and of its square, as of the last spread."""
         self.added = 0
         self.met = 0
         self.expired = 0
@@ -127,8 +130,11 @@ class Demand:
     def hold(self, model: int, gpu: int, now_ns: int) -> None:
         """A GPU begins to load the model."""
         m = self._models[model]
-        m.holders.append(self._gpus[gpu])
+        holder = self._gpus[gpu]
+        m.holders.append(holder)
         m.shares.append(0.0)
+        m.ease += 1 / holder.outstanding
+        m.ease_squared += 1 / holder.outstanding**2
         self._list(m, self._priority(m, now_ns))
 
     def release(self, model: int, gpu: int, now_ns: int) -> None:
@@ -136,6 +142,7 @@ class Demand:
         m = self._models[model]
         place = m.holders.index(self._gpus[gpu])
         m.holders.pop(place).outstanding -= m.shares.pop(place)
+        self._spread(m, now_ns)
         self._list(m, self._priority(m, now_ns))
 
     def pop_most_wanted(self, now_ns: int) -> int | None:
@@ -177,31 +184,36 @@ class Demand:
         if not holders:
             priority = float(unmet if self._forget else m.added - m.met)
         else:
-            served = self._spread(m, now_ns)
+            if now_ns >= m.spread_ns:
+                self._spread(m, now_ns)
             if len(holders) == len(self._gpus):
                 return None
-            priority = unmet - unmet * served
+            # Each serves its share of the work, 1 / outstanding / ease, by capacity / outstanding.
+            alone = len(holders) == 1
+            ease = 1 / holders[0].outstanding if alone else m.ease_squared / m.ease
+            priority = unmet - unmet * (self._capacity * ease)
         if priority > 0 or (self._load_satisfied and (unmet > 0 or m.exec > 0)):
             return priority
         return None
 
-    def _spread(self, m: _Model, now_ns: int) -> float:
-        """Lay the model's work on its holders, each by capacity / outstanding. Returns what share
-        of its load demand they serve; it may be above 1."""
+    def _spread(self, m: _Model, now_ns: int) -> None:
+        """Lay the model's work on its holders, each by 1 / outstanding."""
         holders, shares = m.holders, m.shares
         work = m.exec
         total = 0.0
         for gpu in holders:
             total += 1 / gpu.outstanding
-        served = 0.0
+        ease = ease_squared = 0.0
         for i, gpu in enumerate(holders):
-            part = 1 / gpu.outstanding / total
-            share = work * part
-            gpu.outstanding = outstanding = gpu.outstanding + share - shares[i]
+            share = work / gpu.outstanding / total
+            outstanding = gpu.outstanding + share - shares[i]
+            gpu.outstanding = outstanding
             shares[i] = share
-            served += part / outstanding
-        m.spread_ns = now_ns + SPREAD_NS * len(holders)
-        return served * self._capacity
+            ease += 1 / outstanding
+            ease_squared += 1 / outstanding / outstanding
+        m.ease = ease
+        m.ease_squared = ease_squared
+        m.spread_ns = now_ns + SPREAD_NS * (len(holders) - 1)
 
     def _list(self, m: _Model, priority: float | None) -> None:
         """Put the model where its priority belongs; None: it is not wanted."""

@@ -182,7 +182,12 @@ class Cluster:
         deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, model, at_ns, deadline_ns, stream)
         self.arrived += 1
-        self._handle(self.controller.request, request)
+        if self._has_cost:
+            self._handle(self.controller.request, request)
+        else:
+            now_ns = self.env.now
+            self.controller.request(now_ns, request)
+            self._settle(now_ns)
         self._expect()
 
     def _ask_at(self, client: Client, at_ns: int) -> None:

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Hashable
 from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
@@ -168,8 +169,8 @@ class _Model:
 
     __slots__ = (
         "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "id",
-        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "needed", "next_seq",
-        "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
+        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "need_ns", "needed",
+        "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
@@ -198,11 +199,13 @@ class _Model:
         self.copies = 0
         """GPUs that hold the model or are loading it."""
         self.planned_slo_ns = -1
-        """The SLO for which the five below hold; -1 once an estimate has changed."""
+        """The SLO for which the six below hold; -1 once an estimate has changed."""
         self.exec_slo_ns = 0
         """A request is planned to be done this long after its arrival."""
         self.load_slo_ns = 0
         """A request speaks for a load of its model this long."""
+        self.need_ns = 0
+        """Before its deadline by less than this, a request is beyond help."""
         self.exec_size = 0
         self.load_size = 0
         """What a request adds to the demand (`scheduler/demand.py`)."""
@@ -274,6 +277,8 @@ class _Gpu(GpuView):
         heappush(self.turns, (start_ns, model))
 
 
+_EXEC_END_NS: Final = attrgetter("exec.end_ns")
+
 _SWEEP: Final = -1
 """Wake key: look for requests whose time has run out. GPU g wakes with key 2g for batches and
 2g + 1 for loads."""
@@ -335,7 +340,7 @@ class Clockwork:
         deadline_ns = request.arrival_ns + m.exec_slo_ns
         seq = m.next_seq
         w = _Waiting(request.id, deadline_ns, seq, m)
-        last_chance_ns = self._last_chance_ns(w)
+        last_chance_ns = deadline_ns - m.need_ns if m.copies else self._last_chance_ns(w)
         if last_chance_ns <= now_ns:
             cold = now_ns < deadline_ns - m.exec_ns[0] - self._future_ns
             out.reject(w.id, Reason.CANNOT_LOAD_IN_TIME if cold else Reason.CANNOT_START_IN_TIME)
@@ -374,7 +379,7 @@ class Clockwork:
                 m.load_ns = m.load_estimator.add(result.duration_ns)
                 m.planned_slo_ns = -1
                 m.ready_on.append(gpu)
-                self._line_up(gpu, m)
+                self._start_over(m)
                 self._schedule_infer(now_ns, gpu, out)
             else:
                 m.copies -= 1
@@ -414,6 +419,7 @@ class Clockwork:
         left_ns = slo_ns - spent_ns if slo_ns > spent_ns else slo_ns
         load_slo_ns = max(min(self._max_load_slo_ns, left_ns), ahead_ns + buffer_ns, 1)
         m.planned_slo_ns = slo_ns
+        m.need_ns = 0 if self._faults.silent_rejects else self._future_ns + b1_ns
         m.exec_slo_ns = max(exec_slo_ns, 1)
         m.load_slo_ns = load_slo_ns
         m.exec_size = max(b1_ns * self._capacity_ns // m.exec_slo_ns, 1)
@@ -428,10 +434,7 @@ class Clockwork:
         if self._faults.silent_rejects:
             return w.deadline_ns
         m = w.model
-        need_ns = self._future_ns + m.exec_ns[0]
-        if not m.copies:
-            need_ns += m.load_ns
-        return w.deadline_ns - need_ns
+        return w.deadline_ns - m.need_ns - (0 if m.copies else m.load_ns)
 
     # ---- batches
 
@@ -446,22 +449,32 @@ class Clockwork:
         first = not in_line or start_ns < strategies[0][0]
         self._seq += 1
         heappush(strategies, (start_ns, self._seq, 0, w))
+        if in_line:  # others wait for this model, so its GPUs are busy and will call
+            if first:
+                self._line_up(m, start_ns)
+            return
         ready_on = m.ready_on
-        if first:
-            for gpu in ready_on:
-                if start_ns < gpu.turn_of.get(m.id, FOREVER):
-                    gpu.take_turn(start_ns, m.id)
-        if in_line:
-            return  # others wait for this model, so its GPUs are busy and will call
-        if len(ready_on) > 1:  # the GPU that is free first has the first choice
-            ready_on = sorted(ready_on, key=_exec_end_ns)
-        for gpu in ready_on:
+        # The GPU that is free first has the first choice; mostly it takes it.
+        gpu = ready_on[0] if len(ready_on) == 1 else min(ready_on, key=_EXEC_END_NS)
+        if gpu.exec.end_ns < now_ns + self._ahead_ns:
+            gpu.take_turn(start_ns, m.id)
+            self._schedule_infer(now_ns, gpu, out)
+            if not w.waits:
+                return
+        self._line_up(m, start_ns)
+        for gpu in sorted(ready_on, key=_EXEC_END_NS):
             if gpu.exec.end_ns >= now_ns + self._ahead_ns:
                 self._call_at(gpu, gpu.exec.end_ns - self._ahead_ns + 1, out)
                 continue
             self._schedule_infer(now_ns, gpu, out)
             if not w.waits:
                 return
+
+    def _line_up(self, m: _Model, start_ns: int) -> None:
+        """Put the model in line on all its GPUs, with a strategy that is due at start_ns."""
+        for gpu in m.ready_on:
+            if start_ns < gpu.turn_of.get(m.id, FOREVER):
+                gpu.take_turn(start_ns, m.id)
 
     def _schedule_infer(self, now_ns: int, gpu: _Gpu, out: Actions) -> None:
         """Give a GPU batches until it has work for `schedule_ahead_ms`."""
@@ -608,8 +621,8 @@ class Clockwork:
             m.exec_ns = (*m.exec_ns[:k], estimate_ns, *m.exec_ns[k + 1 :])
             m.planned_slo_ns = -1
 
-    def _line_up(self, gpu: _Gpu, m: _Model) -> None:
-        """The model has come to this GPU: what waits for it has all its strategies again."""
+    def _start_over(self, m: _Model) -> None:
+        """The model has come to one more GPU: what waits for it has all its strategies again."""
         k = m.chain[0]
         strategies = []
         for w in m.queue:
@@ -617,9 +630,8 @@ class Clockwork:
             strategies.append((w.deadline_ns - w.exec_ns[k], self._seq, 0, w))
         heapify(strategies)
         m.strategies = strategies
-        for ready in m.ready_on:
-            if strategies and strategies[0][0] < ready.turn_of.get(m.id, FOREVER):
-                ready.take_turn(strategies[0][0], m.id)
+        if strategies:
+            self._line_up(m, strategies[0][0])
 
     # ---- requests that cannot be served
 
@@ -768,7 +780,3 @@ class Clockwork:
                 self._seq += 1
                 heappush(self._waiting, (chance_ns, self._seq, w))
                 self._wake_for_sweep(chance_ns, out)
-
-
-def _exec_end_ns(gpu: _Gpu) -> int:
-    return gpu.exec.end_ns
