@@ -130,16 +130,19 @@ def clockwork(
     data: Annotated[
         Path, typer.Option(help="Folder of the recorded runs, with summary.csv in it.")
     ] = Path("../shared/data/clockwork_original"),
-    json_: Annotated[bool, typer.Option("--json", help="The rows as JSON.")] = False,
+    policy: Annotated[
+        str, typer.Option(help="artifact: with the artifact's faults; or clockwork, fifo.")
+    ] = "artifact",
+    json: Json = False,
 ) -> None:
     """Compare our Clockwork with the original, row by row."""
     from mainspring import reproduce
 
     if figure != "original":
         raise ScenarioError(f"figure {figure}: not here yet; expected original")
-    rows = list(reproduce.original(data))
-    if json_:
-        print(msgspec.json.encode({"rows": rows}).decode())
+    rows = list(reproduce.original(data, policy))
+    if json:
+        _print_json(msgspec.json.encode({"rows": rows}))
     else:
         reproduce.print_rows(rows)
 

@@ -10,7 +10,7 @@ Not here: figures of the papers (to come).
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,17 +61,13 @@ QUANTITIES = (
 )
 
 
-def original(
-    data: Path, progress: Callable[[str], None] | None = None, policy: str = "artifact"
-) -> Iterator[Row]:
-    """The rows of set-up C that offer one model's copies a Poisson load at an SLO of 100 ms.
+def original(data: Path, policy: str = "artifact") -> Iterator[Row]:
+    """The rows of set-up C that offer 15 copies a Poisson load at an SLO of 100 ms, by rate.
 
     data: the folder with summary.csv. policy: a label of original.toml. Raises ScenarioError
     where the data are not there.
     """
-    for run in _recorded(data):
-        if progress is not None:
-            progress(run["run"])
+    for run in sorted(_recorded(data), key=lambda run: float(run["offered_rps"])):
         obtained = simulate(run, policy)
         for quantity in QUANTITIES:
             reference = float(run[quantity.column])

@@ -34,7 +34,7 @@ def test_the_artifact_is_within_the_tolerances_at_every_rate() -> None:
 @needs_recordings
 def test_a_wrong_scheduler_would_be_noticed() -> None:
     """FIFO on the same arrivals falls short where batches matter: the rows can fail."""
-    rows = list(reproduce.original(DATA, policy="fifo"))
+    rows = list(reproduce.original(DATA, "fifo"))
     short = {row.figure for row in rows if row.verdict == "falls short"}
     assert short >= {"e1c_r400", "e1c_r600", "e1c_r800", "e1c_r1000"}
 

@@ -171,8 +171,11 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(call, write, args, message)
 
 
 def test_an_interrupted_run_prints_its_table_and_ends_with_130(call, write, monkeypatch):
-    def interrupted(scenario, out, policies, progress):
-        return run(scenario, out, policies, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    def interrupted(scenario, out, policies, progress, **options):
+        def press_ctrl_c(label, share):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        return run(scenario, out, policies, press_ctrl_c, **options)
 
     monkeypatch.setattr("mainspring.cli.run_scenario", interrupted)
     code, out, err = call("run", write(), "--out", "out")
