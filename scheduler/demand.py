@@ -97,7 +97,10 @@ class Demand:
         m = self._models[model]
         m.exec += exec_size
         m.added += load_size
-        m.expiring.append((until_ns, load_size))
+        expiring = m.expiring
+        while expiring and expiring[0][0] < now_ns:
+            m.expired += expiring.popleft()[1]
+        expiring.append((until_ns, load_size))
         holders = m.holders
         if len(holders) == 1:
             gpu = holders[0]

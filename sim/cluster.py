@@ -15,6 +15,7 @@ processes (see `benchmarks/`).
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -149,7 +150,11 @@ class Cluster:
         env = self.env
         self.controller.start(env.now)
         self._settle(env.now)
-        self._coming = self._in_order()
+        # One after the other, time in ns, model, stream, without a step of Python's in between.
+        self._coming: Iterator[tuple[int, int, int]] = chain.from_iterable(
+            zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
+            for times, models, streams in self._arrivals.chunks
+        )
         self._expect()
         for client in self._clients.values():
             self._ask_at(client, client.start_ns)
@@ -159,11 +164,6 @@ class Cluster:
             self._write_unfinished(env.now)
 
     # ---- clients
-
-    def _in_order(self) -> Iterator[tuple[int, int, int]]:
-        """The open loop's requests: time in ns, model, stream."""
-        for times, models, streams in self._arrivals.chunks:
-            yield from zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
 
     def _expect(self) -> None:
         """Call for the next request of the open loop.

@@ -379,7 +379,7 @@ class Clockwork:
                 m.load_ns = m.load_estimator.add(result.duration_ns)
                 m.planned_slo_ns = -1
                 m.ready_on.append(gpu)
-                self._start_over(m)
+                self._came_to(gpu, m)
                 self._schedule_infer(now_ns, gpu, out)
             else:
                 m.copies -= 1
@@ -621,17 +621,17 @@ class Clockwork:
             m.exec_ns = (*m.exec_ns[:k], estimate_ns, *m.exec_ns[k + 1 :])
             m.planned_slo_ns = -1
 
-    def _start_over(self, m: _Model) -> None:
-        """The model has come to one more GPU: what waits for it has all its strategies again."""
-        k = m.chain[0]
-        strategies = []
-        for w in m.queue:
-            self._seq += 1
-            strategies.append((w.deadline_ns - w.exec_ns[k], self._seq, 0, w))
-        heapify(strategies)
-        m.strategies = strategies
-        if strategies:
-            self._line_up(m, strategies[0][0])
+    def _came_to(self, gpu: _Gpu, m: _Model) -> None:
+        """The model has come to this GPU: what waits for it can be done here as well."""
+        if len(m.ready_on) == 1:  # it was on no other, where strategies were looked at and dropped
+            k = m.chain[0]
+            m.strategies = []
+            for w in m.queue:
+                self._seq += 1
+                m.strategies.append((w.deadline_ns - w.exec_ns[k], self._seq, 0, w))
+            heapify(m.strategies)
+        if m.strategies:
+            gpu.take_turn(m.strategies[0][0], m.id)
 
     # ---- requests that cannot be served
 
