@@ -106,18 +106,29 @@ def replay(
     ],
 ) -> None:
     """Feed a journal to a fresh policy: the same actions must come out, bit for bit."""
+    from mainspring.journal import NAME
     from mainspring.journal import replay as replay_journal
 
-    came = replay_journal(journal)
-    if came.difference is None:
-        print(f"{came.policy}: {came.steps:,} events, {came.actions:,} actions, all as recorded")
-        if not came.whole:
-            print(f"mainspring: warning: {journal} has no end; its run was killed", file=sys.stderr)
-        return
-    step, now_ns, recorded, obtained = came.difference
-    print(f"{came.policy}: event {step:,}, at {now_ns:,} ns, came out otherwise")
-    print(f"recorded:  {recorded}\nobtained:  {obtained}")
-    raise typer.Exit(UNSOUND)
+    inside = sorted(path.parent for path in journal.glob(f"*/{NAME}"))
+    differs = False
+    for path in [journal] if (journal / NAME).exists() or not inside else inside:
+        came = replay_journal(path)
+        if came.difference is None:
+            print(
+                f"{came.policy}: {came.steps:,} events, {came.actions:,} actions, all as recorded"
+            )
+            if not came.whole:
+                print(
+                    f"mainspring: warning: {path} has no end: its run was killed, or it is torn",
+                    file=sys.stderr,
+                )
+            continue
+        differs = True
+        step, now_ns, recorded, obtained = came.difference
+        print(f"{came.policy}: event {step:,}, at {now_ns:,} ns, came out otherwise")
+        print(f"recorded:  {recorded}\nobtained:  {obtained}")
+    if differs:
+        raise typer.Exit(UNSOUND)
 
 
 reproduce_app = typer.Typer(help="Reproduce what others measured.", rich_markup_mode=None)
@@ -196,6 +207,13 @@ def run(
         print(f"\nresults:  {out}")
         for picture in sorted(out.glob("*.png")):
             print(f"picture:  {picture}")
+    for one in runs:
+        if refused := sum(one.summary.refusals.values()):
+            print(
+                f"mainspring: warning: {refused:,} actions of {one.label} were refused; "
+                "the table says why",
+                file=sys.stderr,
+            )
     if runs[-1].summary.interrupted:
         print(f"interrupted: {runs[-1].label} is not complete", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -1,6 +1,7 @@
 """Find a policy: one of ours by its name, or a user's own as `my_policy.py:MyPolicy`."""
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
@@ -11,7 +12,13 @@ import msgspec
 from mainspring.document import ScenarioError, suggest
 from scheduler.policies import POLICIES
 
-HANDLERS = ("on_start", "on_request", "on_result", "on_wake")
+HANDLERS = {
+    "on_start": ("now_ns", "gpus", "models", "rng", "out"),
+    "on_request": ("now_ns", "request", "out"),
+    "on_result": ("now_ns", "result", "out"),
+    "on_wake": ("now_ns", "key", "out"),
+}
+"""What a policy is called with (scheduler/policy.py)."""
 
 
 def find_policy(ref: str) -> Any:
@@ -67,6 +74,15 @@ def _checked(ref: str, policy: Any) -> Any:
             f"{ref} is not a policy: it has no Params; expected a "
             "class Params(msgspec.Struct, forbid_unknown_fields=True)"
         )
+    calls = {"__init__": ("params",), **HANDLERS}
+    for method, arguments in calls.items():
+        try:
+            inspect.signature(getattr(policy, method)).bind(None, *arguments)
+        except TypeError:
+            raise ScenarioError(
+                f"{ref} is not a policy: it is called as {method}(self, {', '.join(arguments)}), "
+                "and takes other arguments"
+            ) from None
     return policy
 
 

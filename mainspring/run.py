@@ -12,15 +12,19 @@ Not here: how that is kept (mainspring.directory), and looking at finished runs
 """
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from mainspring.directory import claimed, default_out, write_record
+from mainspring.document import ScenarioError
 from mainspring.journal import JournalWriter, header_of
+from mainspring.policies import policy_file
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import build_world, quiet_collector
@@ -120,6 +124,8 @@ def _run_one(
                 world.run(end_ns, drain_ns)
         except _StopRun:
             interrupted = True
+        except (Exception, SystemExit) as error:
+            raise _policys_fault(choice, error, world.env.now) from error
         else:
             interrupted = False
             if progress is not None:
@@ -135,6 +141,20 @@ def _run_one(
         )
 
 
+def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> BaseException:
+    """What to raise where a run has failed: in one line if it was a user's own policy that did."""
+    file = policy_file(choice.name)
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if Path(frame.filename) == file
+    ]
+    if not lines:
+        return error
+    return ScenarioError(
+        f"policy {choice.label}: {file}, line {lines[-1]}: {type(error).__name__}: {error}; "
+        f"that was {now_ns / 1e6:g} ms into the run"
+    )
+
+
 @contextmanager
 def _stop_on_ctrl_c() -> Iterator[threading.Event]:
     """Set the event on the first Ctrl-C. The second one is Python's own KeyboardInterrupt."""
@@ -146,6 +166,7 @@ def _stop_on_ctrl_c() -> Iterator[threading.Event]:
     def stop(number: int, frame: Any) -> None:
         stopped.set()
         signal.signal(signal.SIGINT, before)
+        print("\nstopping after this event; Ctrl-C again stops at once", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, stop)
     try:

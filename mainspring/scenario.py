@@ -212,7 +212,7 @@ def _make_paths_absolute(document: Document) -> None:
                 is_path = False
         if is_path and isinstance(value, str):
             base = Path() if document.set_on_command_line(key) else document.folder
-            document.set(key, str((base / value).absolute()))
+            document.set(key, str((base / value).resolve()))
 
 
 def _models(document: Document, spec: Spec) -> Iterator[Model]:

@@ -290,16 +290,15 @@ def _draw_fates(panels: Sequence[Axes], runs: Mapping[str, Path]) -> list[Any]:
         at_s, offered, fates = _per_bin(directory, summary)
         fates = {fate: rate for fate, rate in fates.items() if rate.any()}
         seen |= set(fates)
-        axes.stackplot(
-            at_s, list(fates.values()), colors=[FATES[fate][1] for fate in fates],
-            linewidth=0, step="post",
-        )  # fmt: skip
-        axes.step(at_s, offered, color="#222222", linewidth=0.9, where="post")
+        if fates:  # a run may have no requests at all
+            colours = [FATES[fate][1] for fate in fates]
+            axes.stackplot(at_s, list(fates.values()), colors=colours, linewidth=0, step="post")
+            axes.step(at_s, offered, color="#222222", linewidth=0.9, where="post")
         if summary.warmup_ns:
             axes.axvspan(0, summary.warmup_ns / 1e9, color="white", alpha=0.55, linewidth=0)
             axes.axvline(summary.warmup_ns / 1e9, color=GREY, linewidth=0.7)
         axes.set_title(name, color=colour)
-        axes.set_xlim(0, float(at_s[-1]) if len(at_s) else 1)
+        axes.set_xlim(0, float(at_s[-1]) if len(at_s) > 1 else 1)
         axes.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
         axes.grid(visible=True, axis="y")
         tops.append(float(offered.max(initial=1)))

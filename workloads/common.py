@@ -18,6 +18,9 @@ import numpy.typing as npt
 CHUNK: Final = 16_384
 """Arrivals in a chunk, about: enough to make numpy cheap, few enough to stay in the cache."""
 
+LARGEST: Final = 1e9
+"""No rate, scale or factor that means anything is larger."""
+
 LONGEST_MS: Final = 1e12
 """Longer than any run (31 years), and far from the end of the integers in nanoseconds."""
 
@@ -100,8 +103,9 @@ def require_time(key: str, value: float, longest: float) -> None:
 
 def require_positive(key: str, value: float, what: str) -> None:
     """Raise WorkloadError unless `value` is finite and above 0. `what`: what it should be."""
-    if not (math.isfinite(value) and value > 0):
-        raise WorkloadError(f"{key} = {value}; expected {what}, finite and above 0")
+    if not (math.isfinite(value) and 0 < value <= LARGEST):
+        limit = f"at most {LARGEST:g}" if LARGEST < value < math.inf else "finite and above 0"
+        raise WorkloadError(f"{key} = {value}; expected {what}, {limit}")
 
 
 def require_choice(key: str, value: str, choices: Sequence[str]) -> None:

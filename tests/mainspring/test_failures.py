@@ -14,7 +14,7 @@ import pytest
 from mainspring import load_runs, load_scenario, run
 from mainspring.cli import main
 from mainspring.scenario import ScenarioError
-from results import InvariantError, ResultsError, RunWriter
+from results import InvariantError, ResultsError, RunWriter, plots
 from workloads import WorkloadError
 
 TRACE = """\
@@ -138,9 +138,27 @@ def test_a_policy_that_breaks_leaves_nothing_in_the_way(write, without_pictures)
         "    def on_result(self, *event):\n"
         "        raise ZeroDivisionError\n"
     )
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ScenarioError, match=r"policy Mine: .*mine\.py, line 4: ZeroDivisionError"):
         run(scenario, "out", ["mine.py:Mine"])
     assert not Path("out").exists()
+
+
+def test_a_handler_with_other_arguments_is_found_before_the_run(write):
+    scenario = load_scenario(write())
+    Path("mine.py").write_text(
+        "from scheduler.policies.fifo import Fifo\n"
+        "class Mine(Fifo):\n"
+        "    def on_request(self, request): ...\n"
+    )
+    with pytest.raises(ScenarioError, match=r"called as on_request\(self, now_ns, request, out\)"):
+        run(scenario, "out", ["mine.py:Mine"])
+
+
+def test_a_run_without_a_request_has_its_pictures(write):
+    runs = run(load_scenario(write(), ["workload.0.rate_rps=1e-9"]), "out")
+    assert runs[0].summary.arrivals == 0
+    plots.comparison({"nothing": runs[0].directory}).save(Path("picture.png"))
+    assert Path("picture.png").is_file()
 
 
 def test_a_batch_size_that_was_not_measured_is_refused_counted_and_shown(write, without_pictures):
