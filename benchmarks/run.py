@@ -24,8 +24,7 @@ from typing import Any
 import simpy
 
 from mainspring import load_scenario
-from mainspring.world import build_world, quiet_collector
-from results import RunWriter
+from mainspring.world import build_world, open_writer, quiet_collector
 
 HERE = Path(__file__).parent
 SPEED = {
@@ -57,21 +56,12 @@ def simulate(name: str, overrides: list[str]) -> tuple[int, float, float]:
     scenario = load_scenario(HERE / f"{name}.toml", overrides)
     spec = scenario.spec
     (choice,) = scenario.policies
-    end_ns = round(spec.duration_s * 1e9)
-    page_bytes = spec.cluster.page_mib * 2**20
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        with RunWriter(
-            Path(folder),
-            models=[model.name for model in scenario.models],
-            pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
-            pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
-            warmup_ns=round(spec.warmup_s * 1e9),
-            end_ns=end_ns,
-        ) as writer:
+        with open_writer(scenario, choice, Path(folder)) as writer:
             world = build_world(scenario, choice.build(), writer)
             with quiet_collector():
-                world.run(end_ns, round(spec.drain_s * 1e9))
+                world.run(round(spec.duration_s * 1e9), round(spec.drain_s * 1e9))
             summary = writer.close(arrivals=world.arrived)
         return world.arrived, time.perf_counter() - start, summary.share_in_time or 0.0
 

@@ -32,7 +32,7 @@ LEAD_IN_S = 5.0
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity. difference: relative to the reference, but for shares (absolute)."""
+    """One quantity. difference: relative to the reference."""
 
     figure: str
     quantity: str

@@ -27,8 +27,8 @@ from mainspring.journal import JournalWriter, header_of
 from mainspring.policies import policy_file
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import build_world, quiet_collector
-from results import ResultsError, RunWriter, Summary
+from mainspring.world import build_world, open_writer, quiet_collector
+from results import ResultsError, Summary
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
 
@@ -85,20 +85,7 @@ def _run_one(
     spec = scenario.spec
     end_ns = round(spec.duration_s * 1e9)
     drain_ns = round(spec.drain_s * 1e9)
-    page_bytes = spec.cluster.page_mib * 2**20
-    with (
-        RunWriter(
-            directory,
-            models=[model.name for model in scenario.models],
-            pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
-            pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
-            warmup_ns=round(spec.warmup_s * 1e9),
-            end_ns=end_ns,
-            name=choice.label,
-            about={"scenario": spec.name, "policy": choice.name, "seed": str(spec.seed)},
-        ) as writer,
-        ExitStack() as stack,
-    ):
+    with open_writer(scenario, choice, directory) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
         world = build_world(scenario, choice.build(), writer, book.write if book else None)
         if book:
@@ -125,7 +112,10 @@ def _run_one(
         except _StopRun:
             interrupted = True
         except (Exception, SystemExit) as error:
-            raise _policys_fault(choice, error, world.env.now) from error
+            fault = _policys_fault(choice, error, world.env.now)
+            if fault is None:
+                raise
+            raise fault from error
         else:
             interrupted = False
             if progress is not None:
@@ -141,14 +131,14 @@ def _run_one(
         )
 
 
-def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> BaseException:
-    """What to raise where a run has failed: in one line if it was a user's own policy that did."""
+def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> ScenarioError | None:
+    """In one line what went wrong in a user's own policy; None if it was not there."""
     file = policy_file(choice.name)
     lines = [
         frame.lineno for frame in extract_tb(error.__traceback__) if Path(frame.filename) == file
     ]
     if not lines:
-        return error
+        return None
     return ScenarioError(
         f"policy {choice.label}: {file}, line {lines[-1]}: {type(error).__name__}: {error}; "
         f"that was {now_ns / 1e6:g} ms into the run"

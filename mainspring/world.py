@@ -8,11 +8,13 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mainspring.scenario import Scenario
+from mainspring.scenario import PolicyChoice, Scenario
+from results import RunWriter
 from scheduler.journal import Record
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from sim.cluster import Client, Cluster, Delays, OpenLoop
@@ -82,6 +84,22 @@ def build_world(
         rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
         policy_rng=generator(seed, Purpose.POLICY),
         record=record,
+    )
+
+
+def open_writer(scenario: Scenario, choice: PolicyChoice, directory: Path) -> RunWriter:
+    """The sink that writes a run of one policy into a directory."""
+    spec = scenario.spec
+    page_bytes = spec.cluster.page_mib * 2**20
+    return RunWriter(
+        directory,
+        models=[model.name for model in scenario.models],
+        pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
+        pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
+        warmup_ns=round(spec.warmup_s * 1e9),
+        end_ns=round(spec.duration_s * 1e9),
+        name=choice.label,
+        about={"scenario": spec.name, "policy": choice.name, "seed": str(spec.seed)},
     )
 
 

@@ -65,11 +65,15 @@ class _Model:
         self.listed: float | None = None
         """The priority at which it stands in the heap; None if it is not wanted."""
 
-    def unmet(self, now_ns: int) -> int:
-        """Load demand that is left."""
+    def expire(self, now_ns: int) -> None:
+        """Count what has become too old."""
         expiring = self.expiring
         while expiring and expiring[0][0] < now_ns:
             self.expired += expiring.popleft()[1]
+
+    def unmet(self, now_ns: int) -> int:
+        """Load demand that is left."""
+        self.expire(now_ns)
         return self.added - (self.met if self.met > self.expired else self.expired)
 
 
@@ -97,10 +101,8 @@ class Demand:
         m = self._models[model]
         m.exec += exec_size
         m.added += load_size
-        expiring = m.expiring
-        while expiring and expiring[0][0] < now_ns:
-            m.expired += expiring.popleft()[1]
-        expiring.append((until_ns, load_size))
+        m.expire(now_ns)  # here, for a model that is never wanted is looked at nowhere else
+        m.expiring.append((until_ns, load_size))
         holders = m.holders
         if len(holders) == 1:
             gpu = holders[0]
