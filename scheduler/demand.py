@@ -101,8 +101,10 @@ class Demand:
         m = self._models[model]
         m.exec += exec_size
         m.added += load_size
-        m.expire(now_ns)  # here, for a model that is never wanted is looked at nowhere else
-        m.expiring.append((until_ns, load_size))
+        expiring = m.expiring
+        if expiring and expiring[0][0] < now_ns:
+            m.expire(now_ns)  # here, for a model that is never wanted is looked at nowhere else
+        expiring.append((until_ns, load_size))
         holders = m.holders
         if len(holders) == 1:
             gpu = holders[0]

@@ -166,29 +166,41 @@ class Cluster:
     # ---- clients
 
     def _expect(self) -> None:
-        """Call for the next request of the open loop.
-
-        At one instant what a worker or the controller has to say comes before new requests: traces
-        with whole milliseconds tie all the time.
-        """
+        """Call for the first request of the open loop."""
         self._next = coming = next(self._coming, None)
         if coming is not None:
-            self.env.call_last_in(coming[0] + self._to_inbox_ns - self.env.now, self._arrive)
+            self._call_for_next(coming[0] + self._to_inbox_ns)
 
-    def _arrive(self, event: simpy.Event) -> None:
+    def _call_for_next(self, at_ns: int) -> None:
+        """At one instant what a worker or the controller has to say comes before new requests:
+        traces with whole milliseconds tie all the time."""
+        self.env.call_last_in(at_ns - self.env.now, self._arrivals_due)
+
+    def _arrivals_due(self, event: simpy.Event) -> None:
+        """Hand over a request, and those behind it until something else happens."""
         assert self._next is not None
-        at_ns, model, stream = self._next
+        self._arrive(self.env.now, *self._next)
+        for coming in self._coming:
+            at_ns = coming[0] + self._to_inbox_ns
+            if not self.env.skip_to(at_ns):
+                self._next = coming
+                self._call_for_next(at_ns)
+                return
+            self._arrive(at_ns, *coming)
+
+    def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
+        """A request that was sent at at_ns has come to the inbox."""
         slo_ns = self._arrivals.slo_ns[stream][model]
         deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, model, at_ns, deadline_ns, stream)
         self.arrived += 1
         if self._has_cost:
             self._handle(self.controller.request, request)
-        else:
-            now_ns = self.env.now
-            self.controller.request(now_ns, request)
+            return
+        self.controller.request(now_ns, request)
+        out = self._out
+        if out.ended or out.sent or out.wakes:
             self._settle(now_ns)
-        self._expect()
 
     def _ask_at(self, client: Client, at_ns: int) -> None:
         if at_ns < client.until_ns:

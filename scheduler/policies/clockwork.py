@@ -169,8 +169,8 @@ class _Model:
 
     __slots__ = (
         "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "id",
-        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "need_ns", "needed",
-        "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
+        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "look_ns", "need_ns",
+        "needed", "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
@@ -193,6 +193,8 @@ class _Model:
         self.load_ns = info.load_ns
         self.queue: deque[_Waiting] = deque()
         self.next_seq = 0
+        self.look_ns = FOREVER
+        """When a request in the queue may run out of time; FOREVER if nobody will look."""
         self.strategies: list[_Strategy] = []
         """A heap of what may be done next, if it is on any GPU."""
         self.ready_on: list[_Gpu] = []
@@ -278,6 +280,7 @@ class _Gpu(GpuView):
 
 
 _EXEC_END_NS: Final = attrgetter("exec.end_ns")
+_DEADLINE_NS: Final = attrgetter("deadline_ns")
 
 _SWEEP: Final = -1
 """Wake key: look for requests whose time has run out. GPU g wakes with key 2g for batches and
@@ -304,8 +307,9 @@ class Clockwork:
         self._gpus: list[_Gpu] = []
         self._in_flight: dict[int, list[_Waiting]] = {}  # by action id
         self._seq = 0
-        self._waiting: list[tuple[int, int, _Waiting]] = []
-        """By last chance, then a number. Those that wait no more leave with the sweep."""
+        self._looks: list[tuple[int, int]] = []
+        """A heap of (when, model): when a request of the model may run out of time. What counts is
+        the model's `look_ns`."""
         self._silent: list[tuple[int, int, Reason]] = []  # given up, not told: (when, id, why)
         self._sweep_ns = FOREVER
         self._loaders: dict[int, _Gpu] = {}
@@ -351,10 +355,8 @@ class Clockwork:
             m.insert(w)
         else:
             queue.append(w)
-        self._seq += 1
-        heappush(self._waiting, (last_chance_ns, self._seq, w))
-        if last_chance_ns < self._sweep_ns:
-            self._wake_for_sweep(last_chance_ns, out)
+        if last_chance_ns < m.look_ns:
+            self._look_at(m, last_chance_ns, out)
         demand = self._demand
         demand.add(m.id, w.exec_size, w.load_size, now_ns, now_ns + m.load_slo_ns)
         if m.ready_on:
@@ -649,25 +651,37 @@ class Clockwork:
             out.reject(request_id, reason)
         if silent:
             self._wake_for_sweep(silent[0][0], out)
-        waiting = self._waiting
-        while waiting:
-            at_ns, _, w = waiting[0]
-            if w.waits:
-                if at_ns > now_ns:
-                    self._wake_for_sweep(at_ns, out)
-                    return
-                self._last_look(now_ns, w, out)
-            heappop(waiting)
+        looks = self._looks
+        while looks:
+            at_ns, model = looks[0]
+            if at_ns > now_ns:
+                self._wake_for_sweep(at_ns, out)
+                return
+            heappop(looks)
+            m = self._models[model]
+            if at_ns == m.look_ns:  # not replaced by an earlier one
+                m.look_ns = FOREVER
+                self._look(now_ns, m, out)
 
-    def _last_look(self, now_ns: int, w: _Waiting, out: Actions) -> None:
-        m = w.model
-        chance_ns = self._last_chance_ns(w)
-        if chance_ns > now_ns:  # its model has come to a GPU meanwhile
-            self._seq += 1
-            heappush(self._waiting, (chance_ns, self._seq, w))
-            return
-        m.queue.remove(w)  # found at once: it is the oldest, unless SLOs are mixed
-        self._give_up(w, Reason.DEADLINE if m.copies else Reason.CANNOT_LOAD_IN_TIME, out)
+    def _look(self, now_ns: int, m: _Model, out: Actions) -> None:
+        """Give up what can't be done any more, and come back for the next one."""
+        while m.queue:
+            w = self._most_urgent(m)
+            chance_ns = self._last_chance_ns(w)
+            if chance_ns > now_ns:
+                self._look_at(m, chance_ns, out)
+                return
+            m.queue.remove(w)  # found at once: it is the oldest, unless SLOs are mixed
+            self._give_up(w, Reason.DEADLINE if m.copies else Reason.CANNOT_LOAD_IN_TIME, out)
+
+    def _look_at(self, m: _Model, at_ns: int, out: Actions) -> None:
+        m.look_ns = at_ns
+        heappush(self._looks, (at_ns, m.id))
+        self._wake_for_sweep(at_ns, out)
+
+    def _most_urgent(self, m: _Model) -> _Waiting:
+        """Of the requests that wait for the model, the one that is due first."""
+        return min(m.queue, key=_DEADLINE_NS) if self._faults.in_order else m.queue[0]
 
     def _give_up(self, w: _Waiting, reason: Reason, out: Actions) -> None:
         w.waits = False
@@ -773,10 +787,8 @@ class Clockwork:
         m.ready_on.remove(gpu)
         m.copies -= 1
         self._demand.release(m.id, gpu.id, now_ns)
-        if not m.copies:
+        if m.queue and not m.copies:
             # What waits for it needs a load now: its last chance has come closer.
-            for w in m.queue:
-                chance_ns = max(now_ns + 1, self._last_chance_ns(w))
-                self._seq += 1
-                heappush(self._waiting, (chance_ns, self._seq, w))
-                self._wake_for_sweep(chance_ns, out)
+            chance_ns = max(now_ns + 1, self._last_chance_ns(self._most_urgent(m)))
+            if chance_ns < m.look_ns:
+                self._look_at(m, chance_ns, out)
