@@ -58,6 +58,9 @@ class Device(Protocol):
     def poll(self, engine: Engine) -> Done | None:
         """The end of what was begun on `engine`, once; None while it runs or nothing does."""
 
+    def due_ns(self, engine: Engine) -> int | None:
+        """When that end is expected; None if nothing runs, or nobody knows."""
+
     def unload(self, model: int) -> None:
         """Forget a model's weights; its place is free when this returns."""
 

@@ -220,6 +220,42 @@ def run(
 
 
 @app.command()
+def live(
+    scenario: Annotated[
+        Path,
+        typer.Argument(metavar="SCENARIO.toml", autocompletion=_complete_scenario),
+    ],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for run.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE.py:CLASS", autocompletion=_complete_policy),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the results.")] = None,
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+) -> None:
+    """Run a scenario in real time, on worker processes that keep their engines busy."""
+    from mainspring.live import as_runs, print_punctuality, run_live
+
+    loaded = load_scenario(scenario, set_ or [])
+    out = out or default_out(loaded)
+    with _progress(quiet) as progress:
+        done = run_live(loaded, out, policy, progress)
+    if json:
+        _print_json(msgspec.json.encode({"runs": done}, enc_hook=str))
+    elif quiet:
+        print(out)
+    else:
+        _print_table(as_runs(done))
+        print_punctuality(done)
+        print(f"\nresults:  {out}")
+    if done[-1].summary.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
 def report(
     directories: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Finished runs.")],
     out: Annotated[

@@ -55,7 +55,7 @@ def run(
     chosen = scenario.choose(policies or ())
     out = default_out(scenario) if out is None else Path(out)
     runs: list[Run] = []
-    with claimed(out) as finished, _stop_on_ctrl_c() as stopped:
+    with claimed(out) as finished, stop_on_ctrl_c() as stopped:
         write_record(scenario, chosen, out)
         for choice in chosen:
             directory = out if len(chosen) == 1 else out / choice.label
@@ -146,7 +146,7 @@ def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> S
 
 
 @contextmanager
-def _stop_on_ctrl_c() -> Iterator[threading.Event]:
+def stop_on_ctrl_c() -> Iterator[threading.Event]:
     """Set the event on the first Ctrl-C. The second one is Python's own KeyboardInterrupt."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -48,6 +48,33 @@ def build_world(
     """
     spec = scenario.spec
     seed, cluster, delays = spec.seed, spec.cluster, spec.cluster.delays_us
+    gpus, models = cluster_info(scenario)
+    return Cluster(
+        policy=policy,
+        gpus=gpus,
+        models=models,
+        costs=[
+            ModelCost(info.pages, model.profile.load, model.profile.exec)
+            for info, model in zip(models, scenario.models, strict=True)
+        ],
+        delays=Delays(
+            **{
+                f"{name}_ns": round(getattr(delays, name) * 1e3)
+                for name in delays.__struct_fields__
+            }
+        ),
+        arrivals=arrivals(scenario),
+        clients=_clients(scenario),
+        sink=sink,
+        rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
+        policy_rng=generator(seed, Purpose.POLICY),
+        record=record,
+    )
+
+
+def cluster_info(scenario: Scenario) -> tuple[tuple[GpuInfo, ...], tuple[ModelInfo, ...]]:
+    """The GPUs and the models, as a policy may know them."""
+    cluster = scenario.spec.cluster
     page_bytes = cluster.page_mib * 2**20
     models = tuple(
         ModelInfo(
@@ -64,26 +91,9 @@ def build_world(
         )
         for i, model in enumerate(scenario.models)
     )
-    return Cluster(
-        policy=policy,
-        gpus=tuple(GpuInfo(id=i, lanes=(i,), pages=cluster.pages) for i in range(cluster.gpus)),
-        models=models,
-        costs=[
-            ModelCost(info.pages, model.profile.load, model.profile.exec)
-            for info, model in zip(models, scenario.models, strict=True)
-        ],
-        delays=Delays(
-            **{
-                f"{name}_ns": round(getattr(delays, name) * 1e3)
-                for name in delays.__struct_fields__
-            }
-        ),
-        arrivals=_arrivals(scenario),
-        clients=_clients(scenario),
-        sink=sink,
-        rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
-        policy_rng=generator(seed, Purpose.POLICY),
-        record=record,
+    return (
+        tuple(GpuInfo(id=i, lanes=(i,), pages=cluster.pages) for i in range(cluster.gpus)),
+        models,
     )
 
 
@@ -120,7 +130,8 @@ def quiet_collector() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _arrivals(scenario: Scenario) -> OpenLoop:
+def arrivals(scenario: Scenario) -> OpenLoop:
+    """The requests of the open-loop workloads, the same for every policy and in every world."""
     spec = scenario.spec
     names = [model.name for model in scenario.models]
     streams = []

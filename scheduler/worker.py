@@ -46,7 +46,7 @@ class Worker:
         self.pages_used = 0
         self.residence: dict[int, Residence] = {}
         """Models that are not absent."""
-        self._pages_of = pages_of_model
+        self.pages_of_model = pages_of_model
         self._running: list[Action | None] = [None, None]
         self._queues: list[list[tuple[int, int, Action]]] = [[], []]
         self._seq = 0
@@ -101,7 +101,7 @@ class Worker:
             return Why.NOTHING if here is Residence.READY else Why.NOT_LOADED
         if here is not Residence.ABSENT:
             return Why.ALREADY_LOADED
-        need = self._pages_of[model]
+        need = self.pages_of_model[model]
         if self.pages_used + need > self.pages:
             return Why.NO_PAGES
         self.pages_used += need
@@ -122,6 +122,6 @@ class Worker:
         if why is not Why.NOTHING:
             return Result(action, Status.FAILED, why, now_ns, now_ns, 0)
         del self.residence[model]
-        self.pages_used -= self._pages_of[model]
+        self.pages_used -= self.pages_of_model[model]
         assert self.pages_used >= 0, f"model {model} gave back more pages than it took"
         return Result(action, Status.DONE, Why.NOTHING, now_ns, now_ns, 0)

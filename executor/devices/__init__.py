@@ -1,0 +1,1 @@
+"""Devices: what a worker runs actions on (`executor/device.py`)."""

@@ -1,0 +1,100 @@
+"""What the controller and its workers say to each other.
+
+MessagePack, typed and checked on both sides: what does not decode is dropped and counted, never
+believed. There is no pickle on any wire. Times on the wire are the worker's own clock
+(`time.monotonic_ns` there); the controller translates (see `executor/offset.py`).
+Not here: sockets (`executor/worker.py`, `executor/controller.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from profiles.durations import Durations
+from scheduler.records import Action, Status, Why
+
+VERSION: Final = 1
+"""Of these messages; a worker of another version is refused."""
+
+MAX_MESSAGE_BYTES: Final = 1 << 26
+"""Longer messages are dropped by the socket, before anything reads them."""
+
+
+class Hello(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """A worker offers itself. in_force: what holds for its process, such as its scheduling."""
+
+    version: int
+    gpu: int
+    pid: int
+    in_force: dict[str, str]
+
+
+class Bill(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What a model costs on a worker that only spins."""
+
+    pages: int
+    load: Durations
+    exec: dict[int, Durations]
+
+
+class Setup(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The controller takes a worker on. seed: of its durations."""
+
+    pages: int
+    seed: int
+    bills: list[Bill]
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The worker has what it needs."""
+
+
+class Ping(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The controller asks for the time. sent_ns: by its own clock."""
+
+    sent_ns: int
+
+
+class Pong(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The time, by the worker's clock."""
+
+    sent_ns: int
+    at_ns: int
+
+
+class Do(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Actions, with windows by the worker's clock."""
+
+    actions: list[Action]
+
+
+class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What became of an action. received_ns: when it came; ready_ns: when its engine could have
+    begun it, at the earliest."""
+
+    id: int
+    status: Status
+    why: Why
+    received_ns: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+    duration_ns: int
+
+
+class Reports(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Several of them."""
+
+    reports: list[Report]
+
+
+class Stop(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The run is over."""
+
+
+FromWorker = Hello | Ready | Pong | Reports
+ToWorker = Setup | Ping | Do | Stop
+
+encode = msgspec.msgpack.Encoder().encode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode

@@ -1,0 +1,217 @@
+"""A worker process: one GPU, one loop.
+
+The loop waits for messages until shortly before the next thing to do, spins the rest, and starts
+what the worker's brain (`scheduler/worker.py`, the same object as in the simulation) says. There
+is no asyncio and no second thread in it: both add milliseconds of jitter.
+
+    python -m executor.worker ADDRESS GPU
+
+It ends when the controller says so, when its parent is gone, or when the controller has been
+silent for SILENCE_S.
+"""
+
+import ctypes
+import gc
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from executor.devices.spin import SpinDevice
+from executor.wire import (
+    MAX_MESSAGE_BYTES,
+    VERSION,
+    Do,
+    Hello,
+    Ping,
+    Pong,
+    Ready,
+    Report,
+    Reports,
+    Setup,
+    Stop,
+    ToWorker,
+    decode_to_worker,
+    encode,
+)
+from scheduler.records import Action, Infer, Load, Result, Status, Unload
+from scheduler.worker import ENGINES, Engine, Worker
+
+GUARD_NS: Final = 300_000
+"""Waiting for messages ends this long before there is something to do; from then on it spins. The
+kernel wakes a process up to 0.2 ms late (99th percentile), seldom later."""
+
+SILENCE_S: Final = 5.0
+"""A controller that says nothing for so long is gone: it pings several times a second."""
+
+_NEVER: Final = 2**63 - 1
+
+
+class Job:
+    """The brain and the device together. What came of actions collects in `reports`."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.reports: list[Report] = []
+        self.next_ns = _NEVER
+        """When `step` should be called again at the latest."""
+        self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages)
+        self._device = SpinDevice(setup.bills, setup.seed)
+        self._received_ns: dict[int, int] = {}  # by action id
+        self._free_ns = [0] * len(ENGINES)
+        self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
+        self._last_id = -1
+
+    def take(self, actions: list[Action]) -> None:
+        """Actions have come. One that came before is not taken again: ids only rise."""
+        now_ns = time.monotonic_ns()
+        for action in actions:
+            if action.id <= self._last_id:
+                continue
+            self._last_id = action.id
+            self._received_ns[action.id] = now_ns
+            result = self._brain.submit(now_ns, action)
+            if result is not None:
+                if result.status is Status.DONE:
+                    self._device.unload(action.model)
+                self._report(result)
+
+    def step(self) -> None:
+        """End what is done, start what may start."""
+        self.next_ns = _NEVER
+        for engine in ENGINES:
+            done = self._device.poll(engine)
+            if done is not None:
+                self._report(
+                    self._brain.finish(engine, done.start_ns, done.end_ns, done.duration_ns)
+                )
+                self._free_ns[engine] = done.end_ns
+            self._start(engine)
+            due_ns = self._device.due_ns(engine)
+            if due_ns is not None and due_ns < self.next_ns:
+                self.next_ns = due_ns
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._device.close()
+
+    def _start(self, engine: Engine) -> None:
+        while True:
+            step = self._brain.start(engine, time.monotonic_ns())
+            if isinstance(step, Result):
+                self._ready_ns[engine] = self._could_begin_ns(engine, step.action)
+                self._report(step)
+                continue
+            if isinstance(step, int):
+                self.next_ns = min(self.next_ns, step)
+            elif step is not None:
+                self._ready_ns[engine] = self._could_begin_ns(engine, step)
+                if isinstance(step, Load):
+                    self._device.begin_load(step.model, ())
+                else:
+                    assert isinstance(step, Infer)
+                    self._device.begin_infer(step.model, step.batch, ())
+            return
+
+    def _could_begin_ns(self, engine: Engine, action: Action) -> int:
+        """When the action was here, its window open and its engine free."""
+        return max(self._received_ns[action.id], action.earliest_ns, self._free_ns[engine])
+
+    def _report(self, result: Result) -> None:
+        action = result.action
+        received_ns = self._received_ns.pop(action.id)
+        if type(action) is Unload:
+            ready_ns = received_ns
+        else:
+            ready_ns = self._ready_ns[Engine.COPY if type(action) is Load else Engine.EXEC]
+        self.reports.append(
+            Report(
+                action.id, result.status, result.why, received_ns, ready_ns,
+                result.start_ns, result.end_ns, result.duration_ns,
+            )
+        )  # fmt: skip
+
+
+def serve(address: str, gpu: int) -> None:
+    """Work for the controller at `address` until it says stop."""
+    import zmq
+
+    in_force = _steady()
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.connect(address)
+    socket.send(encode(Hello(VERSION, gpu, os.getpid(), in_force)))
+    descriptor = int(socket.getsockopt(zmq.FD))
+    parent = os.getppid()
+    heard_ns = time.monotonic_ns()
+    job: Job | None = None
+    try:
+        while True:
+            wait_ns = 200_000_000
+            if job is not None:
+                job.step()
+                if job.reports:
+                    socket.send(encode(Reports(job.reports)))
+                    job.reports = []
+                    job.step()  # what was reported may have made room for the next
+                wait_ns = min(wait_ns, job.next_ns - time.monotonic_ns() - GUARD_NS)
+            # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
+            if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                select.select([descriptor], [], [], wait_ns / 1e9)
+            while True:
+                try:
+                    frame = socket.recv(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                heard_ns = time.monotonic_ns()
+                message = _decoded(frame)
+                if isinstance(message, Do) and job is not None:
+                    job.take(message.actions)
+                elif isinstance(message, Ping):
+                    socket.send(encode(Pong(message.sent_ns, time.monotonic_ns())))
+                elif isinstance(message, Setup):
+                    job = Job(message)
+                    socket.send(encode(Ready()))
+                    gc.collect()
+                    gc.freeze()
+                    gc.disable()  # what a loop makes has no cycles
+                elif isinstance(message, Stop):
+                    return
+            if os.getppid() != parent or time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
+                return
+    finally:
+        if job is not None:
+            job.close()
+        socket.close()
+        context.term()
+
+
+def _decoded(frame: bytes) -> ToWorker | None:
+    try:
+        return decode_to_worker(frame)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None  # not from our controller; nothing of it is used
+
+
+def _steady() -> dict[str, str]:
+    """Ask the system for punctual wake-ups, as far as it grants them; say what it granted."""
+    in_force = {"scheduling": "normal", "timer_slack_ns": "default"}
+    # A loop that spins with priority starves what shares its core: not on small machines.
+    if hasattr(os, "sched_setscheduler") and (os.cpu_count() or 1) > 2:
+        with suppress(OSError):  # a privilege
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+            in_force["scheduling"] = "fifo 10"
+    if sys.platform == "linux":
+        set_timer_slack = 29  # PR_SET_TIMERSLACK, linux/prctl.h
+        if ctypes.CDLL(None).prctl(set_timer_slack, 1, 0, 0, 0) == 0:
+            in_force["timer_slack_ns"] = "1"
+    return in_force
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

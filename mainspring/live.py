@@ -1,0 +1,229 @@
+"""Run a scenario on live workers: real processes, real messages, real clocks.
+
+The policy, its books, the worker's brain, the files and their audit are those of a simulated run;
+what is different is who moves the time. Workers are processes of this machine, one a GPU.
+Not here: the processes themselves (executor).
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from mainspring.directory import claimed, default_out, write_record
+from mainspring.document import ScenarioError
+from mainspring.journal import JournalWriter, header_of
+from mainspring.run import Progress, stop_on_ctrl_c
+from mainspring.runs import Run, Runs
+from mainspring.scenario import PolicyChoice, Scenario
+from mainspring.world import Purpose, arrivals, cluster_info, generator, open_writer
+from results import Summary
+from scheduler.journal import Recorder
+from scheduler.records import Refusal
+
+LIVE: Final = "live.json"
+"""What only a live run knows: how punctual it was, and what held for its processes."""
+
+QUANTILES: Final = (0.5, 0.99, 0.999)
+
+
+class Punctuality(msgspec.Struct, frozen=True):
+    """How long after an action could begin it began, and what missed its window, and why.
+
+    start_late_us: by quantile, over n actions. arrival_late_us: the same for requests, which
+    reach the controller by its own timer.
+    """
+
+    n: int
+    start_late_us: dict[str, float]
+    arrival_late_us: dict[str, float]
+    missed: dict[str, int]
+    workers: list[dict[str, str]]
+    clock_error_us: list[float]
+    dropped_messages: int
+
+
+class LiveRun(msgspec.Struct, frozen=True):
+    """One policy's live run."""
+
+    label: str
+    directory: Path
+    summary: Summary
+    punctuality: Punctuality
+
+
+def run_live(
+    scenario: Scenario,
+    out: str | Path | None = None,
+    policies: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    journal: bool = True,
+) -> list[LiveRun]:
+    """Run a scenario in real time, one policy after the other; arguments as for `run`.
+
+    Raises ScenarioError where the scenario has what only the simulation can do, or workers do not
+    come up.
+    """
+    _check(scenario)
+    chosen = scenario.choose(policies or ())
+    out = default_out(scenario) if out is None else Path(out)
+    done: list[LiveRun] = []
+    with claimed(out) as finished, stop_on_ctrl_c() as stopped:
+        write_record(scenario, chosen, out)
+        for choice in chosen:
+            directory = out if len(chosen) == 1 else out / choice.label
+            if directory != out:
+                write_record(scenario, [choice], directory)
+
+            def watch(now_ns: int, label: str = choice.label) -> bool:
+                if progress is not None:
+                    progress(label, min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
+                return stopped.is_set()
+
+            done.append(_run_one(scenario, choice, directory, watch, journal))
+            finished.append(directory)
+            if stopped.is_set():
+                break
+    return done
+
+
+def as_runs(done: Sequence[LiveRun]) -> Runs:
+    """For the table."""
+    return Runs([Run(one.label, one.directory, one.summary) for one in done])
+
+
+def print_punctuality(done: Sequence[LiveRun]) -> None:
+    """How punctual it was, on stdout."""
+    print("\nlate starts of actions, and of requests' handling, in microseconds; missed windows")
+    for one in done:
+        p = one.punctuality
+        starts = ", ".join(f"{q} {us:g}" for q, us in p.start_late_us.items())
+        handled = ", ".join(f"{q} {us:g}" for q, us in p.arrival_late_us.items())
+        missed = ", ".join(f"{n:,} by {why}" for why, n in p.missed.items() if n) or "none"
+        print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled}; missed: {missed}")
+
+
+def _check(scenario: Scenario) -> None:
+    spec = scenario.spec
+    if any(workload.__struct_config__.tag == "closed" for workload in spec.workload):
+        raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
+    delays = spec.cluster.delays_us
+    for name in delays.__struct_fields__:
+        if getattr(delays, name):
+            raise ScenarioError(
+                f"cluster.delays_us.{name} = {getattr(delays, name):g}: a live run has the delays "
+                "of its machine; leave the key out, or --set it to 0"
+            )
+
+
+def _run_one(
+    scenario: Scenario,
+    choice: PolicyChoice,
+    directory: Path,
+    watch: Callable[[int], bool],
+    journal: bool,
+) -> LiveRun:
+    try:
+        from executor.controller import LiveCluster, LiveError
+        from executor.wire import Bill, Setup
+    except ImportError as error:
+        raise ScenarioError(
+            f"live runs need {error.name}; install it with pip install 'mainspring[executor]'"
+        ) from None
+
+    spec = scenario.spec
+    gpus, models = cluster_info(scenario)
+    bills = [
+        Bill(info.pages, model.profile.load, model.profile.exec)
+        for info, model in zip(models, scenario.models, strict=True)
+    ]
+    open_loop = arrivals(scenario)
+    with open_writer(scenario, choice, directory) as writer, ExitStack() as stack:
+        book = stack.enter_context(JournalWriter(directory)) if journal else None
+        world = LiveCluster(
+            policy=choice.build(),
+            gpus=gpus,
+            models=models,
+            setups=[Setup(gpu.pages, _seed_of(spec.seed, gpu.id), bills) for gpu in gpus],
+            chunks=open_loop.chunks,
+            slo_ns=open_loop.slo_ns,
+            sink=writer,
+            policy_rng=generator(spec.seed, Purpose.POLICY),
+            record=book.write if book else None,
+        )
+        if book:
+            book.write(header_of(scenario, choice, world.controller))
+        try:
+            with _workers(world.address, len(gpus)):
+                try:
+                    interrupted = world.run(
+                        round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch
+                    )
+                finally:
+                    world.close()
+        except LiveError as error:
+            raise ScenarioError(str(error)) from None
+        if isinstance(world.controller, Recorder) and book:
+            book.write(world.controller.footer())
+        summary = writer.close(
+            arrivals=world.arrived,
+            interrupted=interrupted,
+            stopped_ns=world.now_ns if interrupted else None,
+            refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
+        )
+    punctuality = _punctuality(world)
+    text = msgspec.json.format(msgspec.json.encode(punctuality), indent=2)
+    (directory / LIVE).write_bytes(text + b"\n")
+    return LiveRun(choice.label, directory, summary, punctuality)
+
+
+@contextmanager
+def _workers(address: str, count: int) -> Iterator[None]:
+    """Worker processes; none is left when the block ends."""
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "executor.worker", address, str(gpu)])
+        for gpu in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+            process.kill()
+            process.wait()
+
+
+def _seed_of(seed: int, gpu: int) -> int:
+    """What a worker's durations are drawn from."""
+    return int(generator(seed, Purpose.DURATIONS, gpu).integers(2**62))
+
+
+def _punctuality(world: Any) -> Punctuality:
+    missed = Counter(start.missed for start in world.starts if start.missed)
+    return Punctuality(
+        n=len(world.starts),
+        start_late_us=_quantiles([start.late_ns for start in world.starts if not start.missed]),
+        arrival_late_us=_quantiles(world.arrival_late_ns),
+        missed={why: missed[why] for why in ("late message", "late start", "overrun")},
+        workers=world.in_force,
+        clock_error_us=[(ns or 0) / 1e3 for ns in world.clock_errors_ns],
+        dropped_messages=world.dropped,
+    )
+
+
+def _quantiles(late_ns: Sequence[int]) -> dict[str, float]:
+    """In microseconds, as far as at least 10 values lie beyond."""
+    n = len(late_ns)
+    return {
+        f"p{100 * q:g}": round(float(np.quantile(late_ns, q)) / 1e3, 1)
+        for q in QUANTILES
+        if n * (1 - q) >= 10
+    }

@@ -1,0 +1,73 @@
+"""The brain and the device of a worker together, on the real clock."""
+
+import time
+
+from executor.wire import Bill, Setup
+from executor.worker import Job
+from profiles.durations import Constant
+from scheduler.records import FOREVER, Infer, Load, Status, Unload, Why
+
+MS = 1_000_000
+
+
+def job(pages: int = 7) -> Job:
+    bill = Bill(7, Constant(2 * MS), {1: Constant(MS)})
+    return Job(Setup(pages, 1, [bill, bill]))
+
+
+def run_until(job: Job, reports: int) -> None:
+    end_ns = time.monotonic_ns() + 10_000 * MS
+    while len(job.reports) < reports:
+        job.step()
+        assert time.monotonic_ns() < end_ns, f"only {job.reports} within 10 s"
+
+
+def test_a_load_and_a_batch_take_their_time():
+    worker = job()
+    now_ns = time.monotonic_ns()
+    worker.take([Load(0, 0, 0, now_ns, FOREVER, 0)])
+    run_until(worker, 1)
+    worker.take([Infer(1, 0, 0, 1, (5,), now_ns, FOREVER, 0)])
+    run_until(worker, 2)
+
+    load, infer = worker.reports
+    assert (load.status, infer.status) == (Status.DONE, Status.DONE)
+    assert load.end_ns - load.start_ns >= 2 * MS
+    assert infer.end_ns - infer.start_ns >= MS
+    assert infer.start_ns >= load.end_ns
+
+
+def test_an_action_is_taken_once():
+    worker = job()
+    load = Load(3, 0, 0, 0, FOREVER, 0)
+    worker.take([load])
+    worker.take([load, Load(2, 0, 1, 0, FOREVER, 0)])
+    run_until(worker, 1)
+    worker.step()
+
+    assert [(report.id, report.status) for report in worker.reports] == [(3, Status.DONE)]
+
+
+def test_what_can_start_no_more_does_not_start():
+    worker = job()
+    worker.take([Load(0, 0, 0, 0, 1, 0)])
+    run_until(worker, 1)
+
+    (report,) = worker.reports
+    assert (report.status, report.why) == (Status.MISSED, Why.WINDOW)
+    assert report.received_ns > 1
+
+
+def test_pages_are_kept_count_of():
+    worker = job(pages=13)
+    worker.take([Load(0, 0, 0, 0, FOREVER, 0), Load(1, 0, 1, 0, FOREVER, 0)])
+    run_until(worker, 2)
+    worker.take([Unload(2, 0, 0, 0, FOREVER, 0), Load(3, 0, 1, 0, FOREVER, 0)])
+    run_until(worker, 4)
+
+    assert [(report.id, report.status, report.why) for report in worker.reports] == [
+        (0, Status.DONE, Why.NOTHING),
+        (1, Status.FAILED, Why.NO_PAGES),
+        (2, Status.DONE, Why.NOTHING),
+        (3, Status.DONE, Why.NOTHING),
+    ]

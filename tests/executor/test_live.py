@@ -1,0 +1,104 @@
+"""Live runs: real processes and clocks, on workers that spin."""
+
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from mainspring import load_scenario
+from mainspring.document import ScenarioError
+from mainspring.journal import replay
+from mainspring.live import LIVE, run_live
+from mainspring.run import run
+
+pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
+
+SCENARIO = """
+name = "short"
+seed = 3
+duration_s = 1.5
+slo_ms = 200.0
+
+[cluster]
+gpus = 2
+pages = 21
+
+[[models]]
+profile = "clockwork_docs/resnet50_v2"
+copies = 8
+
+[[workload]]
+kind = "poisson"
+rate_rps = 100
+
+[policy.clockwork]
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    file = tmp_path / "short.toml"
+    file.write_text(SCENARIO)
+    return load_scenario(file)
+
+
+@pytest.mark.parametrize("policy", ["clockwork", "edf", "fifo"])
+def test_a_live_run_is_a_run_like_any_other(scenario, tmp_path, policy):
+    """The audit has passed where it comes back: pages, engines, windows, one end a request."""
+    (live,) = run_live(scenario, tmp_path / "live", [policy])
+    (simulated,) = run(scenario, tmp_path / "simulated", [policy])
+
+    assert live.summary.arrivals == simulated.summary.arrivals > 100
+    rows = [
+        pq.read_table(path / "outcomes.parquet", columns=["id", "model", "arrival_ns"])
+        .to_pandas()
+        .sort_values("id")
+        for path in (live.directory, simulated.directory)
+    ]
+    assert rows[0].to_numpy().tolist() == rows[1].to_numpy().tolist()  # the same arrivals
+    assert live.summary.outcomes["ok"] > 0
+    assert (live.directory / LIVE).exists()
+
+
+def test_the_journal_of_a_live_run_replays_bit_for_bit(scenario, tmp_path):
+    (live,) = run_live(scenario, tmp_path / "live")
+
+    came = replay(live.directory)
+
+    assert came.same
+    assert came.whole
+    assert came.actions >= live.summary.executions
+
+
+def test_what_a_live_run_cannot_have_is_named(scenario, tmp_path):
+    file = tmp_path / "short.toml"
+    loaded = load_scenario(file, ["cluster.delays_us.poll=100"])
+
+    with pytest.raises(ScenarioError, match=r"cluster\.delays_us\.poll = 100"):
+        run_live(loaded, tmp_path / "live")
+
+
+def test_a_worker_without_its_parent_ends():
+    """Its parent starts it and dies at once; the worker must not stay behind."""
+    code = (
+        "import subprocess, sys;"
+        "p = subprocess.Popen([sys.executable, '-m', 'executor.worker', 'tcp://127.0.0.1:9', '0']);"
+        "print(p.pid)"
+    )
+    came = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    status = f"/proc/{int(came.stdout)}/stat"
+
+    end = time.monotonic() + 20
+    while _runs(status):
+        assert time.monotonic() < end, "the worker outlives its parent"
+        time.sleep(0.05)
+
+
+def _runs(status: str) -> bool:
+    try:
+        with open(status) as file:  # noqa: PTH123, gone as soon as it is read
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

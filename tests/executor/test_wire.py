@@ -1,0 +1,57 @@
+"""Messages: what is none is refused, whatever it is made of."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from executor.wire import (
+    Bill,
+    Do,
+    Report,
+    Reports,
+    Setup,
+    decode_from_worker,
+    decode_to_worker,
+    encode,
+)
+from profiles.durations import Constant
+from scheduler.records import Infer, Load, Status, Unload, Why
+
+MESSAGE = encode(Reports([Report(1, Status.DONE, Why.NOTHING, 2, 3, 4, 5, 6)]))
+
+
+def test_what_is_sent_is_what_comes():
+    actions = [Load(1, 0, 2, 3, 4, 5), Unload(2, 0, 2, 3, 4, 0), Infer(3, 0, 2, 4, (7, 8), 1, 2, 3)]
+    setup = Setup(84, 1, [Bill(7, Constant(8_310_000), {1: Constant(2_730_000)})])
+
+    assert decode_to_worker(encode(Do(actions))) == Do(actions)
+    assert decode_to_worker(encode(setup)) == setup
+
+
+@settings(max_examples=5_000, deadline=None)
+@given(frame=st.binary(max_size=200))
+def test_noise_is_no_message(frame):
+    for decode in (decode_from_worker, decode_to_worker):
+        try:
+            decode(frame)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            continue
+
+
+@settings(max_examples=5_000, deadline=None)
+@given(place=st.integers(0, len(MESSAGE) - 1), value=st.integers(0, 255))
+def test_a_message_with_a_wrong_byte_is_refused_or_another_message(place, value):
+    frame = bytearray(MESSAGE)
+    frame[place] = value
+    try:
+        message = decode_from_worker(bytes(frame))
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return
+    assert encode(message)
+
+
+def test_a_status_that_is_none_is_refused():
+    frame = msgspec.msgpack.encode(["Reports", [[1, 77, 0, 2, 3, 4, 5, 6]]])
+    with pytest.raises(msgspec.ValidationError, match="77"):
+        decode_from_worker(frame)
