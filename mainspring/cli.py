@@ -147,15 +147,16 @@ def clockwork(
     json: Json = False,
 ) -> None:
     """Compare our Clockwork with the original, row by row."""
-    from mainspring import reproduce
+    from mainspring.reproduce.original import original
+    from mainspring.reproduce.rows import print_rows
 
     if figure != "original":
         raise ScenarioError(f"figure {figure}: not here yet; expected original")
-    rows = list(reproduce.original(data, policy))
+    rows = list(original(data, policy))
     if json:
         _print_json(msgspec.json.encode({"rows": rows}))
     else:
-        reproduce.print_rows(rows)
+        print_rows(rows)
 
 
 @app.command()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import load_scenario, reproduce, run
+from mainspring import load_scenario, run
+from mainspring.reproduce.original import original
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -34,7 +35,7 @@ def number(text: str) -> float:
 def test_the_table_of_fidelity() -> None:
     """run, and goodput, p50, mean batch: original, artifact; then goodput of the other two."""
     obtained = {
-        policy: {(row.figure, row.quantity): row for row in reproduce.original(RECORDED, policy)}
+        policy: {(row.figure, row.quantity): row for row in original(RECORDED, policy)}
         for policy in ("artifact", "clockwork", "fifo")
     }
     rows = table("req/s offered")

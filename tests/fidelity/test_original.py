@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mainspring import reproduce
+from mainspring.reproduce import original
 from workloads import ClockworkClient
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -25,16 +25,16 @@ needs_recordings = pytest.mark.skipif(
 
 @needs_recordings
 def test_the_artifact_is_within_the_tolerances_at_every_rate() -> None:
-    rows = list(reproduce.original(DATA))
+    rows = list(original.original(DATA))
     assert {row.figure for row in rows} >= {f"e1c_r{rate}" for rate in (200, 400, 600, 800, 1000)}
-    assert {row.quantity for row in rows} == {quantity.name for quantity in reproduce.QUANTITIES}
+    assert {row.quantity for row in rows} == {quantity.name for quantity in original.QUANTITIES}
     assert [row for row in rows if row.verdict != "holds"] == []
 
 
 @needs_recordings
 def test_a_wrong_scheduler_would_be_noticed() -> None:
     """FIFO on the same arrivals falls short where batches matter: the rows can fail."""
-    rows = list(reproduce.original(DATA, "fifo"))
+    rows = list(original.original(DATA, "fifo"))
     short = {row.figure for row in rows if row.verdict == "falls short"}
     assert short >= {"e1c_r400", "e1c_r600", "e1c_r800", "e1c_r1000"}
 

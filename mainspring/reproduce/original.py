@@ -1,11 +1,6 @@
-"""Reproduce what others measured, and say how far we are from it.
+"""The original Clockwork controller, run with its own emulated GPUs, beside ours.
 
-Each quantity is a row: what the reference says and who made it, what we obtain, the difference,
-the tolerance, the verdict. The tolerances are set before the run and hold for every row.
-
-    original    the original Clockwork controller, run with its own emulated GPUs
-
-Not here: figures of the papers (to come).
+The tolerances are set before the run and hold for every row.
 """
 
 import csv
@@ -14,13 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-import rich.box
-from rich.console import Console
-from rich.table import Table
 
 from mainspring.document import ScenarioError
+from mainspring.reproduce.rows import Row
 from mainspring.scenario import Scenario, load_scenario
 from mainspring.world import build_world
 from scheduler.records import Outcome
@@ -29,19 +21,6 @@ ORIGINAL_SCENARIO = Path(__file__).parent / "original.toml"
 
 LEAD_IN_S = 5.0
 """What the recorded runs leave out at their start, counted from the first answer."""
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One quantity. difference: relative to the reference."""
-
-    figure: str
-    quantity: str
-    reference: float
-    source: str
-    obtained: float
-    difference: float
-    tolerance: str
-    verdict: str
 
 
 class Quantity(NamedTuple):
@@ -163,22 +142,3 @@ def _row(figure: str, quantity: Quantity, reference: float, obtained: float) -> 
         tolerance=tolerance,
         verdict="holds" if holds else "falls short",
     )
-
-
-def print_rows(rows: list[Row]) -> None:
-    """The table on stdout."""
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("figure", "quantity", "reference", "obtained", "difference", "tolerance"):
-        table.add_column(column, justify="left" if column in ("figure", "quantity") else "right")
-    table.add_column("verdict")
-    for row in rows:
-        table.add_row(
-            row.figure,
-            row.quantity,
-            f"{row.reference:.4g}",
-            f"{row.obtained:.4g}",
-            f"{row.difference:+.1%}",
-            row.tolerance,
-            row.verdict,
-        )
-    Console(width=None if Console().is_terminal else 100).print(table)
