@@ -8,8 +8,10 @@ it. A strategy that cannot be met, or has too few requests, is dropped; the next
 chance. Models are loaded where demand is unmet (`scheduler/demand.py`), the least recently used
 ones make room. Every action has a window; a late action is refused by the worker, not run late.
 
-Variant INFER4 of the published artifact (OSDI '20), as read in its source:
-src/clockwork/controller/concurrent_infer_and_load_scheduler.cpp. What differs:
+This is variant INFER4 of the published artifact (OSDI '20), as read in its source:
+src/clockwork/controller/concurrent_infer_and_load_scheduler.cpp. `variant = "infer5"` keeps one
+line of requests for each batch size instead (`scheduler/policies/clockwork_fifos.py`); all else is
+the same. What differs from the original:
 - The original's threads poll; here the policy acts on events and asks to be woken.
 - A request's strategies come up one after the other, when the larger one has been dropped, and
   not all at once: the order in which they are looked at is the same.
@@ -36,6 +38,7 @@ from msgspec import Meta
 from scheduler.demand import Demand
 from scheduler.estimator import Estimator
 from scheduler.ledger import Actions
+from scheduler.policies.clockwork_fifos import Fifos, Strategies
 from scheduler.records import (
     FOREVER,
     GpuInfo,
@@ -56,12 +59,24 @@ def _ms(about: str, *, most: float, source: str = _SOURCE) -> Meta:
     return Meta(ge=0, le=most, description=about, extra={"unit": "ms", "source": source})
 
 
+_BY_VARIANT: Final = {
+    "max_loads": (2, 1000),
+    "load_interval_us": (100.0, 0.0),
+    "max_batch": (16, 8),
+}
+"""Constants in which infer4 and infer5 differ."""
+
+
 class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything that is a constant in the artifact."""
 
     variant: Annotated[
-        Literal["infer4"],
-        Meta(description="which of the artifact's schedulers", extra={"source": _SOURCE}),
+        Literal["infer4", "infer5"],
+        Meta(
+            description="which of the artifact's schedulers; they differ in their queues, and "
+            "infer5 has no limit on outstanding loads",
+            extra={"source": _SOURCE + ", infer5_scheduler.h"},
+        ),
     ] = "infer4"
     faithful_to: Annotated[
         Literal["none", "osdi20-artifact"],
@@ -95,18 +110,19 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         10.0
     )
     max_loads: Annotated[
-        int,
-        Meta(ge=1, le=1000, description="outstanding loads a GPU", extra={"source": _SOURCE}),
-    ] = 2
-    load_interval_us: Annotated[
-        float,
+        Annotated[int, Meta(ge=1, le=1000)] | None,
         Meta(
-            ge=0,
-            le=1e6,
-            description="between two loads of a GPU",
+            description="outstanding loads a GPU; by default 2 in infer4 and 1000 in infer5",
+            extra={"source": _SOURCE},
+        ),
+    ] = None
+    load_interval_us: Annotated[
+        Annotated[float, Meta(ge=0, le=1e6)] | None,
+        Meta(
+            description="between two loads of a GPU; by default 100 in infer4 and 0 in infer5",
             extra={"unit": "us", "source": _SOURCE + ", schedule_load"},
         ),
-    ] = 100.0
+    ] = None
     max_load_slo_ms: Annotated[
         float, _ms("load demand of a request counts for at most this long", most=1e6)
     ] = 25.0
@@ -119,16 +135,20 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Meta(ge=0, le=1, description="share of them below the estimate", extra={"source": _SOURCE}),
     ] = 0.99
     max_batch: Annotated[
-        int,
+        Annotated[int, Meta(ge=1, le=65536)] | None,
         Meta(
-            ge=1, le=65536, description="larger batch sizes are not used", extra={"source": _SOURCE}
+            description="larger batch sizes are not used; by default 16 in infer4 and 8 in infer5",
+            extra={"source": _SOURCE},
         ),
-    ] = 16
+    ] = None
     max_exec_ms: Annotated[
         float, _ms("batch sizes that take longer are not used (the smallest always is)", most=1e9)
     ] = 250.0
 
     def __post_init__(self) -> None:
+        for name, (infer4, infer5) in _BY_VARIANT.items():
+            if getattr(self, name) is None:
+                setattr(self, name, infer4 if self.variant == "infer4" else infer5)
         if self.schedule_ahead_ms <= self.future_ms:
             # An engine is free after future_ms at the earliest: nothing would ever be sent.
             raise ValueError(
@@ -168,12 +188,13 @@ class _Model:
     """A model as this policy sees it."""
 
     __slots__ = (
-        "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "id",
+        "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "fifos", "id",
         "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "look_ns", "need_ns",
         "needed", "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
+        assert params.max_batch is not None, "filled in by __post_init__"
         usable = [
             (size, exec_ns)
             for size, exec_ns in zip(info.batch_sizes, info.exec_ns, strict=True)
@@ -192,6 +213,8 @@ class _Model:
         self.largest = _largest_fitting(self.sizes)
         self.load_ns = info.load_ns
         self.queue: deque[_Waiting] = deque()
+        self.fifos: Fifos[_Waiting] = Fifos(self.needed)
+        """What infer5 takes its batches from; `queue` says who waits, in both."""
         self.next_seq = 0
         self.look_ns = FOREVER
         """When a request in the queue may run out of time; FOREVER if nobody will look."""
@@ -239,6 +262,7 @@ class _Waiting:
         "exec_ns",
         "exec_size",
         "id",
+        "lines",
         "load_size",
         "model",
         "seq",
@@ -254,6 +278,7 @@ class _Waiting:
         self.exec_size = model.exec_size
         self.load_size = model.load_size
         self.waits = True
+        self.lines = 0
 
 
 _Strategy = tuple[int, int, int, _Waiting]
@@ -270,6 +295,8 @@ class _Gpu(GpuView):
         earlier, for a strategy may have gone to another GPU meanwhile."""
         self.turn_of: dict[int, int] = {}
         """By model, the entry in `turns` that counts."""
+        self.fifos = Strategies()
+        """What infer5 has in place of `turns`."""
         self.exec_alarm_ns = FOREVER
         self.last_load_ns = -FOREVER
 
@@ -294,6 +321,7 @@ class Clockwork:
 
     def __init__(self, params: ClockworkParams) -> None:
         self._params = params
+        self._infer5 = params.variant == "infer5"
         self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * 6)
         self._buffer_ns = int(params.buffer_ms * 1e6)
         self._ahead_ns = int(params.schedule_ahead_ms * 1e6)
@@ -302,7 +330,10 @@ class Clockwork:
         self._lag_ns = int(params.lag_ms * 1e6)
         self._capacity_ns = int(params.default_slo_ms * 1e6)
         self._max_load_slo_ns = int(params.max_load_slo_ms * 1e6)
+        assert params.load_interval_us is not None, "filled in by __post_init__"
+        assert params.max_loads is not None, "filled in by __post_init__"
         self._load_interval_ns = int(params.load_interval_us * 1e3)
+        self._max_loads = params.max_loads
         self._models: list[_Model] = []
         self._gpus: list[_Gpu] = []
         self._in_flight: dict[int, list[_Waiting]] = {}  # by action id
@@ -351,7 +382,10 @@ class Clockwork:
             return
         m.next_seq = seq + 1
         queue = m.queue
-        if queue and deadline_ns < queue[-1].deadline_ns and not self._faults.in_order:
+        if self._infer5:
+            queue.append(w)
+            m.fifos.add(w)
+        elif queue and deadline_ns < queue[-1].deadline_ns and not self._faults.in_order:
             m.insert(w)
         else:
             queue.append(w)
@@ -360,7 +394,7 @@ class Clockwork:
         demand = self._demand
         demand.add(m.id, w.exec_size, w.load_size, now_ns, now_ns + m.load_slo_ns)
         if m.ready_on:
-            self._offer(now_ns, w, out)
+            (self._offer_to_lines if self._infer5 else self._offer)(now_ns, w, out)
         if self._loaders and demand.wanted:
             self._schedule_loads(now_ns, out)
 
@@ -371,7 +405,7 @@ class Clockwork:
         done = result.status is Status.DONE
         if type(action) is Infer:
             self._infer_ended(gpu, m, action, result, out)
-            if gpu.turns:
+            if gpu.turns or gpu.fifos:
                 self._schedule_infer(now_ns, gpu, out)
         elif type(action) is Load:
             gpu.copy.remove(action.id, result.end_ns)
@@ -480,6 +514,9 @@ class Clockwork:
 
     def _schedule_infer(self, now_ns: int, gpu: _Gpu, out: Actions) -> None:
         """Give a GPU batches until it has work for `schedule_ahead_ms`."""
+        if self._infer5:
+            self._schedule_lines(now_ns, gpu, out)
+            return
         turns, turn_of = gpu.turns, gpu.turn_of
         until_ns = now_ns + self._ahead_ns
         free_ns = gpu.exec.free_ns(now_ns)
@@ -533,6 +570,44 @@ class Clockwork:
                     heapreplace(strategies, (start_ns, seq, place + 1, w))
                     continue
                 heappop(strategies)
+
+    def _offer_to_lines(self, now_ns: int, w: _Waiting, out: Actions) -> None:
+        """A new request, in infer5: its model stands in line on all its GPUs."""
+        m = w.model
+        for gpu in sorted(m.ready_on, key=_EXEC_END_NS):
+            if m.id in gpu.fifos:
+                continue  # what stands there keeps its place
+            gpu.fifos.put(m.id, m.fifos.starts(m.exec_ns, len(m.sizes)))
+            self._schedule_lines(now_ns, gpu, out)
+
+    def _schedule_lines(self, now_ns: int, gpu: _Gpu, out: Actions) -> None:
+        """Give a GPU batches, in infer5."""
+        until_ns = now_ns + self._ahead_ns
+        left: list[_Waiting] = []
+        while gpu.fifos:
+            free_ns = gpu.exec.free_ns(now_ns)
+            if free_ns >= until_ns:
+                if free_ns < FOREVER:  # an engine that is stuck calls by its next result
+                    self._call_at(gpu, free_ns - self._ahead_ns + 1, out)
+                break
+            first = gpu.fifos.pop()
+            assert first is not None, f"GPU {gpu.id} has strategies, but none comes first"
+            model, least = first
+            if model not in gpu.ready:
+                continue
+            m = self._models[model]
+            taken = m.fifos.take(free_ns, m.exec_ns, least, left)
+            if taken is None:
+                gpu.fifos.put(model, m.fifos.starts(m.exec_ns, least))
+            else:
+                k, batch = taken
+                for w in batch:
+                    m.queue.remove(w)
+                self._send(now_ns, gpu, m, batch, m.sizes[k], free_ns, m.exec_ns[k], out)
+                gpu.fifos.put(model, m.fifos.starts(m.exec_ns, len(m.sizes)))
+        for w in left:
+            w.model.queue.remove(w)
+            self._give_up(w, Reason.CANNOT_START_IN_TIME, out)
 
     def _call_at(self, gpu: _Gpu, at_ns: int, out: Actions) -> None:
         """Come back to the GPU when it is about to run out of work."""
@@ -625,6 +700,10 @@ class Clockwork:
 
     def _came_to(self, gpu: _Gpu, m: _Model) -> None:
         """The model has come to this GPU: what waits for it can be done here as well."""
+        if self._infer5:
+            if m.id not in gpu.fifos:
+                gpu.fifos.put(m.id, m.fifos.starts(m.exec_ns, len(m.sizes)))
+            return
         if len(m.ready_on) == 1:  # it was on no other, where strategies were looked at and dropped
             k = m.chain[0]
             m.strategies = []
@@ -672,6 +751,7 @@ class Clockwork:
                 self._look_at(m, chance_ns, out)
                 return
             m.queue.remove(w)  # found at once: it is the oldest, unless SLOs are mixed
+            m.fifos.remove(w)
             self._give_up(w, Reason.DEADLINE if m.copies else Reason.CANNOT_LOAD_IN_TIME, out)
 
     def _look_at(self, m: _Model, at_ns: int, out: Actions) -> None:
@@ -681,7 +761,9 @@ class Clockwork:
 
     def _most_urgent(self, m: _Model) -> _Waiting:
         """Of the requests that wait for the model, the one that is due first."""
-        return min(m.queue, key=_DEADLINE_NS) if self._faults.in_order else m.queue[0]
+        if self._infer5 or self._faults.in_order:
+            return min(m.queue, key=_DEADLINE_NS)
+        return m.queue[0]
 
     def _give_up(self, w: _Waiting, reason: Reason, out: Actions) -> None:
         w.waits = False
@@ -728,7 +810,7 @@ class Clockwork:
 
     def _may_load(self, gpu: _Gpu, now_ns: int, out: Actions) -> bool:
         """Whether the GPU's copy engine takes another load now; if not, who will call again."""
-        if len(gpu.copy) >= self._params.max_loads:
+        if len(gpu.copy) >= self._max_loads:
             return False  # the next result of a load
         free_ns = gpu.copy.free_ns(now_ns)
         if free_ns == FOREVER:
