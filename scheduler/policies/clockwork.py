@@ -605,9 +605,14 @@ class Clockwork:
                     m.queue.remove(w)
                 self._send(now_ns, gpu, m, batch, m.sizes[k], free_ns, m.exec_ns[k], out)
                 gpu.fifos.put(model, m.fifos.starts(m.exec_ns, len(m.sizes)))
+        # The original notes no reason: such a request times out.
+        silent = self._faults.silent_rejects
+        for w in left:
+        # The original notes no reason: such a request times out.
+        silent = self._faults.silent_rejects
         for w in left:
             w.model.queue.remove(w)
-            self._give_up(w, Reason.CANNOT_START_IN_TIME, out)
+            self._give_up(w, Reason.DEADLINE if silent else Reason.CANNOT_START_IN_TIME, out)
 
     def _call_at(self, gpu: _Gpu, at_ns: int, out: Actions) -> None:
         """Come back to the GPU when it is about to run out of work."""

@@ -221,6 +221,7 @@ def clockworks(draw: Any, *, faithful_to: str | None = None, **fixed: Any) -> Ch
         params[name] = draw(st.sampled_from(_PARAMS[name]))
     faults = [faithful_to] if faithful_to else ["none", "osdi20-artifact"]
     params["faithful_to"] = draw(st.sampled_from(faults))
+    params["variant"] = draw(st.sampled_from(["infer4", "infer5"]))
     return Choice("clockwork", params | fixed)
 
 
