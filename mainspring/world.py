@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from mainspring.scenario import PolicyChoice, Scenario
+from mainspring.scenario import Model, PolicyChoice, Scenario
 from results import RunWriter
 from scheduler.journal import Record
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from sim.cluster import Client, Cluster, Delays, OpenLoop
 from sim.gpu import ModelCost
-from workloads import Closed, merge
+from workloads import Closed, Workload, merge
 
 PLANNED_QUANTILE = 0.99
 """What a policy is told that a model takes: the profile's 99th percentile."""
@@ -142,7 +142,7 @@ def arrivals(scenario: Scenario) -> OpenLoop:
         rng = generator(spec.seed, Purpose.ARRIVALS, i)
         asked = workload.select(names)
         streams.append(workload.chunks(asked, names, round(spec.duration_s * 1e9), rng))
-        slo_ns.append([_slo_ns(workload.slo_ns, model.slo_ns) for model in scenario.models])
+        slo_ns.append([_slo_ns(workload, model) for model in scenario.models])
     return OpenLoop(merge(streams), slo_ns)
 
 
@@ -158,7 +158,7 @@ def _clients(scenario: Scenario) -> list[Client]:
                     Client(
                         id=first_id + len(clients),
                         model=model,
-                        slo_ns=_slo_ns(workload.slo_ns, scenario.models[model].slo_ns),
+                        slo_ns=_slo_ns(workload, scenario.models[model]),
                         think_ns=workload.think_ns,
                         start_ns=workload.start_ns,
                         until_ns=round(spec.duration_s * 1e9),
@@ -167,6 +167,9 @@ def _clients(scenario: Scenario) -> list[Client]:
     return clients
 
 
-def _slo_ns(workload_ns: int | None, model_ns: int | None) -> int:
+def _slo_ns(workload: Workload, model: Model) -> int:
     """A workload's SLO goes before its model's, which goes before the scenario's."""
-    return next((ns for ns in (workload_ns, model_ns) if ns is not None), FOREVER)
+    if workload.slo_factor is not None:
+        first = next(iter(model.profile.exec.values()))
+        return round(workload.slo_factor * first.estimate_ns(PLANNED_QUANTILE))
+    return next((ns for ns in (workload.slo_ns, model.slo_ns) if ns is not None), FOREVER)

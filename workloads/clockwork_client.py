@@ -13,7 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from workloads.common import Chunk, Common, require_positive
+from workloads.common import (
+    LONGEST_MS,
+    Chunk,
+    Common,
+    WorkloadError,
+    require_positive,
+    require_time,
+)
 from workloads.merge import merge
 
 _MODULUS: Final = 2**31 - 1
@@ -39,13 +46,22 @@ class ClockworkClient(Common, frozen=True, kw_only=True, tag_field="kind", tag="
     """The original client's open loop.
 
     rate_rps: requests a second, over all models together. The run's seed changes nothing.
+    from_s, until_s: only the requests from then until then, of the same streams. Several such
+    workloads are one client that changes its SLO on the way.
     """
 
     rate_rps: float
+    from_s: float = 0.0
+    until_s: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("rate_rps", self.rate_rps, "requests a second over all models")
+        require_time("from_s", self.from_s, longest=LONGEST_MS / 1e3)
+        if self.until_s is not None and not self.from_s < self.until_s <= LONGEST_MS / 1e3:
+            raise WorkloadError(
+                f"until_s = {self.until_s}; expected a time after from_s, {self.from_s}"
+            )
 
     def chunks(
         self,
@@ -54,16 +70,21 @@ class ClockworkClient(Common, frozen=True, kw_only=True, tag_field="kind", tag="
         duration_ns: int,
         rng: np.random.Generator,
     ) -> Iterator[Chunk]:
-        """Arrivals from start_s to the end of the run, which is not included.
+        """Arrivals from start_s to the end of the run, or until_s, which are not included.
 
         models: what `select` gave; the n-th has seed n. model_names, rng: not used here.
         """
         rate = self.rate_rps / len(models)
+        if self.until_s is not None:
+            duration_ns = min(duration_ns, round(self.until_s * 1e9))
+        from_ns = round(self.from_s * 1e9)
         streams = [
             self._stream(seed, model, rate, duration_ns) for seed, model in enumerate(models)
         ]
         for times_ns, which, _ in merge(streams):
-            yield Chunk(times_ns, which)
+            first = int(np.searchsorted(times_ns, from_ns))
+            if first < len(times_ns):
+                yield Chunk(times_ns[first:], which[first:])
 
     def _stream(self, seed: int, model: int, rate: float, duration_ns: int) -> Iterator[Chunk]:
         state = np.uint64(seed or 1)

@@ -48,12 +48,14 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The fields of every workload.
 
     models: names of the models that it asks for, with fnmatch wildcards. slo_ms: the time in
-    which its requests want their answer, instead of the scenario's. start_s: when it begins.
+    which its requests want their answer, instead of the scenario's. slo_factor: the same as a
+    multiple of what a batch of one takes by the model's profile. start_s: when it begins.
     Raises WorkloadError, as every workload does, if a value makes no sense.
     """
 
     models: list[str] | str = "*"
     slo_ms: float | None = None
+    slo_factor: float | None = None
     start_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,6 +63,12 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise WorkloadError('models is empty; expected names or patterns, such as "resnet*"')
         if self.slo_ms is not None and not 1e-6 <= self.slo_ms <= LONGEST_MS:
             raise WorkloadError(f"slo_ms = {self.slo_ms}; expected milliseconds above 0")
+        if self.slo_factor is not None:
+            require_positive("slo_factor", self.slo_factor, "a multiple of a batch of one's time")
+            if self.slo_ms is not None:
+                raise WorkloadError(
+                    f"slo_factor = {self.slo_factor} beside slo_ms = {self.slo_ms}; expected one"
+                )
         require_time("start_s", self.start_s, longest=LONGEST_MS / 1e3)
 
     @property

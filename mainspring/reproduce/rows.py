@@ -15,14 +15,20 @@ Verdict = Literal["holds", "falls short", "shape holds", "shape fails", "no refe
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity. difference: relative to the reference."""
+    """One quantity of one figure.
+
+    reference: None where there is none, or where the row is a shape, an inequality that `quantity`
+    names. source: who made the reference: published, read off a figure by a third party, a run of
+    the original, or physics. difference: relative to the reference; None without one, or if it
+    is 0.
+    """
 
     figure: str
     quantity: str
-    reference: float
+    reference: float | None
     source: str
-    obtained: float
-    difference: float
+    obtained: float | None
+    difference: float | None
     tolerance: str
     verdict: Verdict
 
@@ -37,10 +43,14 @@ def print_rows(rows: list[Row]) -> None:
         table.add_row(
             row.figure,
             row.quantity,
-            f"{row.reference:.4g}",
-            f"{row.obtained:.4g}",
-            f"{row.difference:+.1%}",
+            _number(row.reference),
+            _number(row.obtained),
+            "" if row.difference is None else f"{row.difference:+.1%}",
             row.tolerance,
             row.verdict,
         )
     Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
