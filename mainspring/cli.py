@@ -9,7 +9,7 @@ Not here: what the commands do (mainspring.run, mainspring.runs, mainspring.para
 import glob
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,19 +144,28 @@ def clockwork(
     policy: Annotated[
         str, typer.Option(help="artifact: with the artifact's faults; or clockwork, fifo.")
     ] = "artifact",
+    full: Annotated[
+        bool, typer.Option("--full", help="The whole length; original always is.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Compare our Clockwork with the original, row by row."""
-    from mainspring.reproduce.original import original
+    """Compare our Clockwork with what others measured, row by row."""
+    from mainspring.reproduce.original import LEFT_OUT, original
     from mainspring.reproduce.rows import print_rows
 
     if figure != "original":
         raise ScenarioError(f"figure {figure}: not here yet; expected original")
-    rows = list(original(data, policy))
+    with _progress(json) as progress:
+        rows = original(data, policy, _runs_done(progress))
     if json:
         _print_json(msgspec.json.encode({"rows": rows}))
     else:
         print_rows(rows)
+        print(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
+
+
+def _runs_done(progress: Report | None) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, of: progress("recorded runs", done / of)
 
 
 @app.command()

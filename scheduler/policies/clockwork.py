@@ -174,6 +174,12 @@ class Faults(NamedTuple):
         if the model is nowhere. Costs requests with long SLOs or none while copy engines are busy.
     in_order: batches are taken in the order of arrival, also where a model's requests have
         different SLOs. Costs those with the shorter ones.
+    in_id_order: a new request goes to the GPU with the lowest number among those that hold its
+        model and have work for less than schedule_ahead, and not to the one that is free first.
+        Costs latency wherever a model is on several GPUs that are not saturated: requests wait
+        for up to schedule_ahead on the first GPUs while the last ones stand idle. Seen in the
+        recorded runs: 2,000 req/s on 32 GPUs, used to 17%, have a median of 12.65 ms where a batch
+        takes 2.73; the infer thread looks at the GPUs one after the other and sleeps in between.
     """
 
     load_satisfied: bool
@@ -182,6 +188,7 @@ class Faults(NamedTuple):
     used_up: bool
     forget: bool
     in_order: bool
+    in_id_order: bool
 
 
 class _Model:
@@ -308,6 +315,7 @@ class _Gpu(GpuView):
 
 _EXEC_END_NS: Final = attrgetter("exec.end_ns")
 _DEADLINE_NS: Final = attrgetter("deadline_ns")
+_ID: Final = attrgetter("id")
 
 _SWEEP: Final = -1
 """Wake key: look for requests whose time has run out. GPU g wakes with key 2g for batches and
@@ -322,7 +330,7 @@ class Clockwork:
     def __init__(self, params: ClockworkParams) -> None:
         self._params = params
         self._infer5 = params.variant == "infer5"
-        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * 6)
+        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * len(Faults._fields))
         self._buffer_ns = int(params.buffer_ms * 1e6)
         self._ahead_ns = int(params.schedule_ahead_ms * 1e6)
         self._delta_ns = int(params.latest_delta_ms * 1e6)
@@ -491,20 +499,29 @@ class Clockwork:
             return
         ready_on = m.ready_on
         # The GPU that is free first has the first choice; mostly it takes it.
-        gpu = ready_on[0] if len(ready_on) == 1 else min(ready_on, key=_EXEC_END_NS)
+        if len(ready_on) == 1:
+            gpu = ready_on[0]
+        elif self._faults.in_id_order:
+            gpu = min(ready_on, key=_ID)
+        else:
+            gpu = min(ready_on, key=_EXEC_END_NS)
         if gpu.exec.end_ns < now_ns + self._ahead_ns:
             gpu.take_turn(start_ns, m.id)
             self._schedule_infer(now_ns, gpu, out)
             if not w.waits:
                 return
         self._line_up(m, start_ns)
-        for gpu in sorted(ready_on, key=_EXEC_END_NS):
+        for gpu in self._in_turn(ready_on):
             if gpu.exec.end_ns >= now_ns + self._ahead_ns:
                 self._call_at(gpu, gpu.exec.end_ns - self._ahead_ns + 1, out)
                 continue
             self._schedule_infer(now_ns, gpu, out)
             if not w.waits:
                 return
+
+    def _in_turn(self, gpus: list[_Gpu]) -> list[_Gpu]:
+        """The order in which GPUs look at a new request: who is free first, first."""
+        return sorted(gpus, key=_ID if self._faults.in_id_order else _EXEC_END_NS)
 
     def _line_up(self, m: _Model, start_ns: int) -> None:
         """Put the model in line on all its GPUs, with a strategy that is due at start_ns."""
@@ -574,7 +591,7 @@ class Clockwork:
     def _offer_to_lines(self, now_ns: int, w: _Waiting, out: Actions) -> None:
         """A new request, in infer5: its model stands in line on all its GPUs."""
         m = w.model
-        for gpu in sorted(m.ready_on, key=_EXEC_END_NS):
+        for gpu in self._in_turn(m.ready_on):
             if m.id in gpu.fifos:
                 continue  # what stands there keeps its place
             gpu.fifos.put(m.id, m.fifos.starts(m.exec_ns, len(m.sizes)))
@@ -605,9 +622,6 @@ class Clockwork:
                     m.queue.remove(w)
                 self._send(now_ns, gpu, m, batch, m.sizes[k], free_ns, m.exec_ns[k], out)
                 gpu.fifos.put(model, m.fifos.starts(m.exec_ns, len(m.sizes)))
-        # The original notes no reason: such a request times out.
-        silent = self._faults.silent_rejects
-        for w in left:
         # The original notes no reason: such a request times out.
         silent = self._faults.silent_rejects
         for w in left:

@@ -23,20 +23,43 @@ needs_recordings = pytest.mark.skipif(
 )
 
 
+OFF = {
+    ("e2c_slo10_r600", "goodput (req/s)"),
+    ("e2c_slo10_r600", "share in time"),
+    ("e6c_closed16_g1", "share in time"),
+    ("e6c_closed16_g1", "mean batch"),
+}
+"""Rows that fall short, and why: mainspring.reproduce.original."""
+
+
 @needs_recordings
-def test_the_artifact_is_within_the_tolerances_at_every_rate() -> None:
-    rows = list(original.original(DATA))
-    assert {row.figure for row in rows} >= {f"e1c_r{rate}" for rate in (200, 400, 600, 800, 1000)}
-    assert {row.quantity for row in rows} == {quantity.name for quantity in original.QUANTITIES}
-    assert [row for row in rows if row.verdict != "holds"] == []
+def test_the_artifact_is_within_the_tolerances_in_every_row_but_the_known() -> None:
+    rows = original.original(DATA, jobs=1)
+    judged = [row for row in rows if row.verdict != "no reference"]
+    assert len({row.figure for row in judged}) == 23
+    assert {row.quantity for row in judged} == {quantity.name for quantity in original.QUANTITIES}
+    assert {(row.figure, row.quantity) for row in judged if row.verdict != "holds"} == OFF
+    fates = [row for row in rows if row.quantity.startswith("same fate")]
+    assert len(fates) == 5
 
 
 @needs_recordings
 def test_a_wrong_scheduler_would_be_noticed() -> None:
     """FIFO on the same arrivals falls short where batches matter: the rows can fail."""
-    rows = list(original.original(DATA, "fifo"))
-    short = {row.figure for row in rows if row.verdict == "falls short"}
-    assert short >= {"e1c_r400", "e1c_r600", "e1c_r800", "e1c_r1000"}
+    loaded = {f"e1c_r{rate}" for rate in (400, 600, 800, 1000)}
+    rows = original.original(DATA, "fifo", only=loaded, jobs=1)
+    assert {row.figure for row in rows if row.verdict == "falls short"} == loaded
+
+
+@needs_recordings
+def test_other_recordings_are_taken_from_where_they_are(tmp_path: Path) -> None:
+    lines = (DATA / "summary.csv").read_text().splitlines()
+    chosen = [line for line in lines if line.startswith(("run,", "e1c_r200,"))]
+    (tmp_path / "summary.csv").write_text("\n".join(chosen).replace(",199.2,", ",99.6,"))
+    rows = {row.quantity: row for row in original.original(tmp_path, jobs=1)}
+    assert rows["goodput (req/s)"].reference == 99.6
+    assert rows["goodput (req/s)"].verdict == "falls short"
+    assert not any(quantity.startswith("same fate") for quantity in rows)  # no trace there
 
 
 @pytest.mark.skipif(not ARRIVALS.is_file(), reason=f"needs the reference generator {ARRIVALS}")
