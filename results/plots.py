@@ -109,7 +109,7 @@ def latency_cdf(runs: Mapping[str, Path], *, slo_ms: float | None = None) -> Pic
     the runs' own if they share one. Raises ResultsError for a directory that is not a finished run.
     """
     _check(runs)
-    with _figure((6.4, 4.2), _common_to(runs)) as figure:
+    with styled((6.4, 4.2), _common_to(runs)) as figure:
         _draw_cdf(figure.add_subplot(), runs, slo_ms)
     return figure
 
@@ -121,7 +121,7 @@ def comparison(runs: Mapping[str, Path], *, slo_ms: float | None = None) -> Pict
     """
     _check(runs)
     size = (10.5, max(4.2, 0.9 + 1.35 * len(runs)))
-    with _figure(size, _common_to(runs)) as figure:
+    with styled(size, _common_to(runs)) as figure:
         grid = figure.add_gridspec(len(runs), 2, width_ratios=(1.0, 1.1))
         left = [figure.add_subplot(grid[i, 0]) for i in range(len(runs))]
         figure.legend(
@@ -150,7 +150,7 @@ def gpu_timeline(directory: Path, *, start_ns: int, length_ns: int) -> Picture:
     gpus = np.unique(c["gpu"])[:MAX_GPUS]
     which = f"{len(gpus)} of {of} GPUs" if len(gpus) < of else "all GPUs"
     title = f"{summary.name}: {which}, {start_ns / 1e9:,.3f} s to {stop_ns / 1e9:,.3f} s"
-    with _figure((8.0, 1.6 + 0.52 * max(1, len(gpus))), title) as figure:
+    with styled((8.0, 1.6 + 0.52 * max(1, len(gpus))), title) as figure:
         _draw_lanes(figure.add_subplot(), c, gpus, start_ns, length_ns)
     return figure
 
@@ -408,7 +408,7 @@ def _common_to(runs: Mapping[str, Path]) -> str:
 
 
 @contextmanager
-def _figure(size: tuple[float, float], title: str) -> Iterator[Picture]:
+def styled(size: tuple[float, float], title: str) -> Iterator[Picture]:
     """A picture to be drawn on in our style."""
     with mpl.rc_context(_STYLE):
         figure = Picture(figsize=size, dpi=200, layout="constrained")

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from workloads.activation import Activation
 from workloads.azure2019 import Azure2019
+from workloads.azure2019_derived import Azure2019Derived
 from workloads.azure2021 import Azure2021
 from workloads.bursts import Bursts
 from workloads.clockwork_client import ClockworkClient
@@ -34,13 +36,26 @@ from workloads.steps import Steps
 from workloads.tokens import AzureLlm, Mooncake
 from workloads.trace import Trace
 
-Made = ClockworkClient | Constant | Poisson | Gamma | Mmpp | Bursts | Ramp | Periodic | Steps
-Replayed = Trace | Azure2019 | Azure2021 | AzureLlm | Mooncake | ServeGen | Reef | Disb
+Made = (
+    Activation
+    | ClockworkClient
+    | Constant
+    | Poisson
+    | Gamma
+    | Mmpp
+    | Bursts
+    | Ramp
+    | Periodic
+    | Steps
+)
+Replayed = Trace | Azure2019 | Azure2019Derived | Azure2021 | AzureLlm | Mooncake | ServeGen | Reef | Disb
 OpenLoop = Made | Replayed
 Workload = OpenLoop | Closed
 
 __all__ = [
+    "Activation",
     "Azure2019",
+    "Azure2019Derived",
     "Azure2021",
     "AzureLlm",
     "Bursts",

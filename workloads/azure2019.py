@@ -29,6 +29,9 @@ MINUTE_NS: Final = 60 * 10**9
 ID_COLUMNS: Final = ("HashOwner", "HashApp", "HashFunction")
 """Together they name a function."""
 
+Counts = npt.NDArray[np.int32] | npt.NDArray[np.float64]
+"""Invocations by function; of derived functions (workloads/azure2019_derived.py) expected ones."""
+
 PLACEMENTS: Final = ("uniform", "poisson", "even", "start")
 
 
@@ -95,7 +98,7 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         A chunk is a minute. A longer run has the arrivals of a shorter one, and more.
         Raises WorkloadError if the file cannot be read or is not such a trace.
         """
-        counts = self._read()
+        counts = self._counts(rng)
         model_of = self._model_of(counts, np.array(models, dtype=np.int32))
         phases = rng.random(len(model_of)) if self.placement == "even" else None
         for minute, recorded in enumerate(chain.from_iterable(repeat(counts, self.repeat))):
@@ -108,15 +111,20 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
             order = order[: np.searchsorted(times_ns, duration_ns, sorter=order)]
             yield Chunk(times_ns[order], np.repeat(model_of, n)[order])
 
+    def _counts(self, rng: np.random.Generator) -> Sequence[Counts]:
+        """Invocations of each function, shape (F,), for each minute in order."""
+        return self._read()
+
     def _scaled(
-        self, recorded: npt.NDArray[np.int32], rng: np.random.Generator
+        self, recorded: Counts, rng: np.random.Generator
     ) -> npt.NDArray[np.int64]:
         """How often each function is invoked in a minute, after rate_scale."""
         if self.placement == "poisson":
             return rng.poisson(recorded * self.rate_scale)
         times, rest = divmod(self.rate_scale, 1)
-        n = recorded.astype(np.int64) * int(times)
-        return n + rng.binomial(recorded, rest) if rest else n
+        whole = recorded.astype(np.int64)
+        n = whole * int(times)
+        return n + rng.binomial(whole, rest) if rest else n
 
     def _places_ns(
         self,
@@ -137,10 +145,10 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         return np.minimum(np.rint(places).astype(np.int64), MINUTE_NS - 1)
 
     def _model_of(
-        self, counts: list[npt.NDArray[np.int32]], models: npt.NDArray[np.int32]
+        self, counts: Sequence[Counts], models: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.int32]:
         """The model of each function, shape (F,)."""
-        volume = np.zeros(len(counts[0]), dtype=np.int64)
+        volume = np.zeros(len(counts[0]), dtype=np.float64)
         for recorded in counts:
             volume += recorded
         return mapped(self.mapping, volume, models.tolist())

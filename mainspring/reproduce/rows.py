@@ -1,7 +1,8 @@
 """Rows: what a reference says, what we obtain, and the verdict.
 
 Every figure that is reproduced gives rows of this one kind, so that one table and one JSON hold
-all of them.
+all of them. A number with a reference holds or falls short; a shape is an inequality that the row
+names, and holds or fails; what nobody has published is told without a verdict.
 """
 
 from typing import Literal
@@ -12,15 +13,18 @@ from rich.console import Console
 from rich.table import Table
 
 Verdict = Literal["holds", "falls short", "shape holds", "shape fails", "no reference"]
+Source = Literal[
+    "published", "read off a figure by a third party", "run of the original", "physics", ""
+]
 
 
 class Row(msgspec.Struct, frozen=True):
     """One quantity of one figure.
 
-    reference: None where there is none, or where the row is a shape, an inequality that `quantity`
-    names. source: who made the reference: published, read off a figure by a third party, a run of
-    the original, or physics. difference: relative to the reference; None without one, or if it
-    is 0.
+    reference: None where there is none, or where the row is a shape, an inequality that
+    `tolerance` names. source: who made the reference: published, read off a figure by a third
+    party, a run of the original, or physics. difference: relative to the reference; None without
+    one, or if it is 0.
     """
 
     figure: str
@@ -33,24 +37,100 @@ class Row(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
+def compared(
+    figure: str,
+    quantity: str,
+    reference: float,
+    source: Source,
+    obtained: float,
+    *,
+    relative: float = 0.0,
+    absolute: float = 0.0,
+) -> Row:
+    """A number beside its reference. It may be off by the larger of both allowances."""
+    allowed = max(relative * abs(reference), absolute)
+    parts = [f"{relative * 100:g}%"] if relative else []
+    parts += [f"{absolute:g}"] if absolute else []
+    return Row(
+        figure=figure,
+        quantity=quantity,
+        reference=reference,
+        source=source,
+        obtained=obtained,
+        difference=obtained / reference - 1 if reference else None,
+        tolerance=" or ".join(parts) or "0",
+        verdict="holds" if abs(obtained - reference) <= allowed else "falls short",
+    )
+
+
+def shape(
+    figure: str,
+    quantity: str,
+    inequality: str,
+    obtained: float,
+    *,
+    holds: bool,
+    reference: float | None = None,
+    source: Source = "published",
+) -> Row:
+    """An inequality. inequality: in words or signs; obtained: the number that decided it."""
+    return Row(
+        figure=figure,
+        quantity=quantity,
+        reference=reference,
+        source=source,
+        obtained=obtained,
+        difference=obtained / reference - 1 if reference else None,
+        tolerance=inequality,
+        verdict="shape holds" if holds else "shape fails",
+    )
+
+
+def told(
+    figure: str,
+    quantity: str,
+    obtained: float,
+    *,
+    reference: float | None = None,
+    source: Source = "",
+) -> Row:
+    """A number that nothing is held against."""
+    return Row(
+        figure=figure,
+        quantity=quantity,
+        reference=reference,
+        source=source,
+        obtained=obtained,
+        difference=obtained / reference - 1 if reference else None,
+        tolerance="",
+        verdict="no reference",
+    )
+
+
 def print_rows(rows: list[Row]) -> None:
     """The table on stdout."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("figure", "quantity", "reference", "obtained", "difference", "tolerance"):
-        table.add_column(column, justify="left" if column in ("figure", "quantity") else "right")
-    table.add_column("verdict")
+    right = ("reference", "obtained", "difference")
+    for column in Row.__struct_fields__:
+        table.add_column(column, justify="right" if column in right else "left")
     for row in rows:
         table.add_row(
             row.figure,
             row.quantity,
             _number(row.reference),
+            row.source,
             _number(row.obtained),
             "" if row.difference is None else f"{row.difference:+.1%}",
             row.tolerance,
             row.verdict,
         )
-    Console(width=None if Console().is_terminal else 100).print(table)
+    Console(width=None if Console().is_terminal else 160).print(table)
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    """Four digits, but as many as a share close to 1 needs."""
+    if value is None:
+        return ""
+    if 0.9999 <= value < 1:
+        return f"{value:.7f}"
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
