@@ -137,31 +137,53 @@ app.add_typer(reproduce_app, name="reproduce")
 
 @reproduce_app.command()
 def clockwork(
-    figure: Annotated[str, typer.Argument(help="original: runs of the original controller.")],
+    figure: Annotated[
+        str,
+        typer.Argument(
+            metavar="original|FIGURE|all",
+            help="original: runs of the original controller; fig5, fig6, ...: of the paper; "
+            "all: all of them.",
+        ),
+    ],
     data: Annotated[
         Path, typer.Option(help="Folder of the recorded runs, with summary.csv in it.")
     ] = Path("../shared/data/clockwork_original"),
     policy: Annotated[
-        str, typer.Option(help="artifact: with the artifact's faults; or clockwork, fifo.")
+        str,
+        typer.Option(help="For original. artifact: with the artifact's faults; clockwork, fifo."),
     ] = "artifact",
+    out: Annotated[Path, typer.Option(help="Folder for the pictures of figures.")] = Path(
+        "runs/reproduce/clockwork"
+    ),
     full: Annotated[
-        bool, typer.Option("--full", help="The whole length; original always is.")
+        bool, typer.Option("--full", help="The paper's own length; original always is.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Compare our Clockwork with what others measured, row by row."""
+    from mainspring.reproduce.figures import chosen, make
     from mainspring.reproduce.original import LEFT_OUT, original
     from mainspring.reproduce.rows import print_rows
 
-    if figure != "original":
-        raise ScenarioError(f"figure {figure}: not here yet; expected original")
-    with _progress(json) as progress:
-        rows = original(data, policy, _runs_done(progress))
+    rows = []
+    notes = []
+    if figure in ("original", "all"):
+        with _progress(json) as progress:
+            rows += original(data, policy, _runs_done(progress))
+        notes.append(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
+    complete = True
+    for made in make([] if figure == "original" else chosen(figure), out, full=full):
+        rows += made.rows
+        notes += [f"{made.name}, {made.took_s:.0f} s: {made.cost}"]
+        notes += [f"picture:  {picture}" for picture in made.pictures]
+        complete = made.complete
     if json:
         _print_json(msgspec.json.encode({"rows": rows}))
     else:
         print_rows(rows)
-        print(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
+        print("\n".join(notes))
+    if not complete:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _runs_done(progress: Report | None) -> Callable[[int, int], None] | None:

@@ -20,6 +20,9 @@ from typing import Final
 SPREAD_NS: Final = 200_000
 """Short beside a load (milliseconds), long beside the requests of a model on many GPUs."""
 
+_LATEST_NS: Final = 2**52
+"""Later than any run ends, and exact as a float."""
+
 IDLE_WORK_NS: Final = 1_000_000.0
 """Work that is always assumed on a GPU (load_tracker.h: "always assume 1ms outstanding work")."""
 
@@ -38,13 +41,15 @@ class _Model:
 
     __slots__ = (
         "added", "ease", "ease_squared", "exec", "expired", "expiring", "holders", "id", "listed",
-        "met", "shares", "spread_ns",
+        "met", "shares", "since_ns", "spread_ns",
     )  # fmt: skip
 
     def __init__(self, model: int) -> None:
         self.id = model
         self.exec = 0
         """Work of the requests that are not finished."""
+        self.since_ns = 0
+        """When there last began to be any."""
         self.holders: list[_Gpu] = []
         """GPUs that hold the model or are loading it."""
         self.shares: list[float] = []
@@ -83,22 +88,33 @@ class Demand:
     capacity_ns: the time in which a GPU ought to serve what lies on it; the default SLO.
     load_satisfied: whether a model is wanted as long as anybody waits for it, met or not.
     forget: whether demand expires even of a model that is nowhere.
+    by_arrival: models that are nowhere are wanted in the order of their requests, others never.
     """
 
     def __init__(
-        self, models: int, gpus: int, capacity_ns: int, *, load_satisfied: bool, forget: bool = True
+        self,
+        models: int,
+        gpus: int,
+        capacity_ns: int,
+        *,
+        load_satisfied: bool,
+        forget: bool = True,
+        by_arrival: bool = False,
     ) -> None:
         self._models = [_Model(model) for model in range(models)]
         self._gpus = [_Gpu() for _ in range(gpus)]
         self._capacity = capacity_ns
         self._load_satisfied = load_satisfied
         self._forget = forget
+        self._by_arrival = by_arrival
         self.wanted: list[tuple[float, int]] = []
         """A heap of (-priority, model); empty if no model is wanted. Some entries are old."""
 
     def add(self, model: int, exec_size: int, load_size: int, now_ns: int, until_ns: int) -> None:
         """A request came, and speaks for a load of its model until until_ns."""
         m = self._models[model]
+        if not m.exec:
+            m.since_ns = now_ns
         m.exec += exec_size
         m.added += load_size
         expiring = m.expiring
@@ -188,6 +204,8 @@ class Demand:
         """The load demand that the model's holders leave unmet; None if that makes no load."""
         unmet = m.unmet(now_ns)
         holders = m.holders
+        if self._by_arrival:
+            return None if holders or not m.exec else float(_LATEST_NS - m.since_ns)
         if not holders:
             priority = float(unmet if self._forget else m.added - m.met)
         else:

@@ -48,7 +48,9 @@ Made = (
     | Periodic
     | Steps
 )
-Replayed = Trace | Azure2019 | Azure2019Derived | Azure2021 | AzureLlm | Mooncake | ServeGen | Reef | Disb
+Replayed = (
+    Trace | Azure2019 | Azure2019Derived | Azure2021 | AzureLlm | Mooncake | ServeGen | Reef | Disb
+)
 OpenLoop = Made | Replayed
 Workload = OpenLoop | Closed
 

@@ -115,9 +115,7 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
         """Invocations of each function, shape (F,), for each minute in order."""
         return self._read()
 
-    def _scaled(
-        self, recorded: Counts, rng: np.random.Generator
-    ) -> npt.NDArray[np.int64]:
+    def _scaled(self, recorded: Counts, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """How often each function is invoked in a minute, after rate_scale."""
         if self.placement == "poisson":
             return rng.poisson(recorded * self.rate_scale)

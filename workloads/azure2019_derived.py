@@ -60,6 +60,4 @@ class Azure2019Derived(
                 "minutes; expected more functions, or other minutes"
             )
         kept *= self.rate_rps * 60 * minutes / total
-        return [
-            recorded[(minute + turned) % minutes, source] * kept for minute in range(minutes)
-        ]
+        return [recorded[(minute + turned) % minutes, source] * kept for minute in range(minutes)]

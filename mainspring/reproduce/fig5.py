@@ -74,8 +74,7 @@ def measure(point: Point) -> Measured:
     log = play(_table(point), Log())
     inside = log.requests
     inside = inside.where(
-        (inside.end >= point.lead_in_s * 1e9)
-        & (inside.end < (point.length_s - point.last_s) * 1e9)
+        (inside.end >= point.lead_in_s * 1e9) & (inside.end < (point.length_s - point.last_s) * 1e9)
     )
     batches = log.batches.between(point.lead_in_s * 1e9, point.length_s * 1e9)
     answered = inside.where(inside.answered)

@@ -87,6 +87,28 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             extra={"source": _SOURCE},
         ),
     ] = "none"
+    faults: Annotated[
+        list[str],
+        Meta(
+            description="repeat these of the artifact's faults, by name", extra={"source": _SOURCE}
+        ),
+    ] = []
+    order: Annotated[
+        Literal["latest_start", "deadline"],
+        Meta(
+            description="which strategy comes first: the one that has to start first, or (for "
+            "comparison, infer4 only) the one that is due first",
+            extra={"source": _SOURCE},
+        ),
+    ] = "latest_start"
+    loads: Annotated[
+        Literal["demand", "arrival"],
+        Meta(
+            description="which model is loaded first: the one with the most unmet demand, or (for "
+            "comparison) the one whose oldest request came first; the latter makes no copies",
+            extra={"source": _SOURCE},
+        ),
+    ] = "demand"
     default_slo_ms: Annotated[
         float,
         Meta(
@@ -155,10 +177,16 @@ class ClockworkParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 f"schedule_ahead_ms = {self.schedule_ahead_ms}; expected more than future_ms, "
                 f"{self.future_ms}"
             )
+        if unknown := set(self.faults) - set(Faults._fields):
+            raise ValueError(
+                f"faults = {sorted(unknown)}; expected some of {', '.join(Faults._fields)}"
+            )
+        if self.order == "deadline" and self.variant == "infer5":
+            raise ValueError('order = "deadline" is for infer4; infer5 has no such order')
 
 
 class Faults(NamedTuple):
-    """What the artifact gets wrong, and what it costs. All of them or none.
+    """What the artifact gets wrong, and what it costs.
 
     load_satisfied: "all demand satisfied" compares a pointer with zero and never holds, so every
         model with any demand is loaded onto every GPU. Costs PCIe time and pages wherever there
@@ -330,7 +358,9 @@ class Clockwork:
     def __init__(self, params: ClockworkParams) -> None:
         self._params = params
         self._infer5 = params.variant == "infer5"
-        self._faults = Faults(*[params.faithful_to == "osdi20-artifact"] * len(Faults._fields))
+        all_of_them = params.faithful_to == "osdi20-artifact"
+        self._faults = Faults(*[all_of_them or name in params.faults for name in Faults._fields])
+        self._by_deadline = params.order == "deadline"
         self._buffer_ns = int(params.buffer_ms * 1e6)
         self._ahead_ns = int(params.schedule_ahead_ms * 1e6)
         self._delta_ns = int(params.latest_delta_ms * 1e6)
@@ -372,6 +402,7 @@ class Clockwork:
             self._capacity_ns,
             load_satisfied=self._faults.load_satisfied,
             forget=self._faults.forget,
+            by_arrival=self._params.loads == "arrival",
         )
         self._loaders = {gpu.id: gpu for gpu in self._gpus}
 
@@ -488,7 +519,7 @@ class Clockwork:
         strategies = m.strategies
         while strategies and not strategies[0][3].waits:
             heappop(strategies)
-        start_ns = w.deadline_ns - w.exec_ns[m.chain[0]]
+        start_ns = w.deadline_ns if self._by_deadline else w.deadline_ns - w.exec_ns[m.chain[0]]
         in_line = bool(strategies)
         first = not in_line or start_ns < strategies[0][0]
         self._seq += 1
@@ -583,7 +614,9 @@ class Clockwork:
                     if w.waits and not self._faults.used_up:
                         continue  # the batch was those in front of it
                 elif place + 1 < len(m.chain):  # on to the request's next strategy
-                    start_ns = w.deadline_ns - w.exec_ns[m.chain[place + 1]]
+                    start_ns = w.deadline_ns
+                    if not self._by_deadline:
+                        start_ns -= w.exec_ns[m.chain[place + 1]]
                     heapreplace(strategies, (start_ns, seq, place + 1, w))
                     continue
                 heappop(strategies)
@@ -728,7 +761,8 @@ class Clockwork:
             m.strategies = []
             for w in m.queue:
                 self._seq += 1
-                m.strategies.append((w.deadline_ns - w.exec_ns[k], self._seq, 0, w))
+                start_ns = w.deadline_ns if self._by_deadline else w.deadline_ns - w.exec_ns[k]
+                m.strategies.append((start_ns, self._seq, 0, w))
             heapify(m.strategies)
         if m.strategies:
             gpu.take_turn(m.strategies[0][0], m.id)

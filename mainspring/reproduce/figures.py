@@ -1,0 +1,67 @@
+"""The figures of the Clockwork paper, one module each, and how one of them is made.
+
+A module says which points it has (`points`), measures one (`measure`, in a process of its own),
+gives verdicts (`rows`) and a picture (`draw`), and says what its shortened form costs (`cost`).
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from mainspring.document import ScenarioError
+from mainspring.reproduce.experiment import gather
+from mainspring.reproduce.rows import Row
+
+FIGURES = ("fig5", "fig6", "fig7", "fig8")
+"""In the order of the paper; what is read of one is imported when it is made."""
+
+
+class Made(NamedTuple):
+    """One figure that was made. complete: False after Ctrl-C. took_s: by the wall clock."""
+
+    name: str
+    rows: list[Row]
+    pictures: list[Path]
+    cost: str
+    took_s: float
+    complete: bool
+
+
+def chosen(figure: str) -> Sequence[str]:
+    """The figures that a name means. Raises ScenarioError if it means none."""
+    if figure == "all":
+        return FIGURES
+    if figure not in FIGURES:
+        raise ScenarioError(
+            f"figure {figure}: there is no such figure; expected original, "
+            f"{', '.join(FIGURES)} or all"
+        )
+    return [figure]
+
+
+def make(names: Sequence[str], out: Path, *, full: bool) -> Iterator[Made]:
+    """Make figures one after the other, each with its pictures and rows.json in `out`/NAME.
+
+    After Ctrl-C the one under way is drawn from the points that were finished, and is the last.
+    """
+    for name in names:
+        module: Any = import_module(f"mainspring.reproduce.{name}")
+        start_s = time.monotonic()
+        measure = cast(Callable[[Any], Any], module.measure)
+        gathered = gather(measure, module.points(full=full), name)
+        rows: list[Row] = module.rows(gathered.results)
+        folder = out / name
+        pictures = []
+        if gathered.results:
+            pictures = module.draw(gathered.results, full=full).save(folder / name)
+            (folder / "rows.json").write_bytes(msgspec.json.encode({"rows": rows}))
+        took_s = time.monotonic() - start_s
+        print(f"{name}: {took_s:.0f} s", file=sys.stderr)
+        yield Made(name, rows, pictures, module.cost(full=full), took_s, gathered.complete)
+        if not gathered.complete:
+            return
