@@ -12,6 +12,7 @@ warn_if_shadowed()  # first, since the imports below would fail without a word o
 from mainspring.run import run  # noqa: E402
 from mainspring.runs import Run, Runs, load_runs  # noqa: E402
 from mainspring.scenario import Scenario, build_scenario, load_scenario  # noqa: E402
+from mainspring.sweep import Sweep, load_sweep, sweep  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -19,9 +20,12 @@ __all__ = [
     "Run",
     "Runs",
     "Scenario",
+    "Sweep",
     "__version__",
     "build_scenario",
     "load_runs",
     "load_scenario",
+    "load_sweep",
     "run",
+    "sweep",
 ]

@@ -70,6 +70,12 @@ def run(
     return Runs(runs)
 
 
+def run_alone(scenario: Scenario, choice: PolicyChoice, directory: Path) -> Summary:
+    """Run one policy into a new directory: no pictures, no progress, and Ctrl-C is the caller's."""
+    write_record(scenario, [choice], directory)
+    return _run_one(scenario, choice, directory, None, threading.Event(), journal=False)
+
+
 class _StopRun(Exception):
     """The user wants the run to end."""
 

@@ -42,7 +42,7 @@ class Run(msgspec.Struct, frozen=True):
 
     def frame(self) -> Any:
         """The outcomes as a pandas DataFrame, with `latency_ms` from arrival to end."""
-        frame = _to_pandas(self.outcomes())
+        frame = to_pandas(self.outcomes())
         frame["latency_ms"] = (frame["end_ns"] - frame["arrival_ns"]) / 1e6
         return frame
 
@@ -98,10 +98,10 @@ class Runs(Sequence[Run]):
 
     def frame(self) -> Any:
         """The numbers of all runs as a pandas DataFrame, one row a run."""
-        rows = [_flat(msgspec.to_builtins(summary)) for summary in self.summaries]
+        rows = [flat(msgspec.to_builtins(summary)) for summary in self.summaries]
         columns = {key: None for row in rows for key in row}  # in order; not all have all of them
         table = pa.table({key: [row.get(key) for row in rows] for key in columns})
-        return _to_pandas(table).set_index("name")
+        return to_pandas(table).set_index("name")
 
     def plot(self) -> "Picture":
         """What became of the requests over time, and their latency."""
@@ -170,7 +170,7 @@ def _labels(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
     return labels
 
 
-def _to_pandas(table: pa.Table) -> Any:
+def to_pandas(table: pa.Table) -> Any:
     try:
         return table.to_pandas()
     except ImportError:
@@ -180,12 +180,12 @@ def _to_pandas(table: pa.Table) -> Any:
         ) from None
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """A table in one row: what lies in a table of its own is called `table.key`."""
     row: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            row |= _flat(value, f"{prefix}{key}.")
+            row |= flat(value, f"{prefix}{key}.")
         else:
             row[f"{prefix}{key}"] = value
     return row

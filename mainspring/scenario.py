@@ -201,18 +201,21 @@ def _checked(document: Document, overrides: Sequence[str]) -> Scenario:
 
 def _make_paths_absolute(document: Document) -> None:
     for key, value in document.leaves():
-        match key:
-            case ("workload", int(), "path"):
-                is_path = True
-            case ("models", int(), "profile"):
-                is_path = ".toml" in str(value)
-            case ("policy", str(), "name"):
-                is_path = ":" in str(value)
-            case _:
-                is_path = False
-        if is_path and isinstance(value, str):
+        if isinstance(value, str) and is_path(key, value):
             base = Path() if document.set_on_command_line(key) else document.folder
             document.set(key, str((base / value).resolve()))
+
+
+def is_path(key: Key, value: str) -> bool:
+    """Whether a key of a scenario has the path of a file for its value."""
+    match key:
+        case ("workload", int(), "path"):
+            return True
+        case ("models", int(), "profile"):
+            return ".toml" in value
+        case ("policy", str(), "name"):
+            return ":" in value
+    return False
 
 
 def _models(document: Document, spec: Spec) -> Iterator[Model]:
