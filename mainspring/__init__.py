@@ -9,6 +9,7 @@ from mainspring.names import warn_if_shadowed
 
 warn_if_shadowed()  # first, since the imports below would fail without a word of why
 
+from mainspring.compare import Comparison, compare  # noqa: E402
 from mainspring.run import run  # noqa: E402
 from mainspring.runs import Run, Runs, load_runs  # noqa: E402
 from mainspring.scenario import Scenario, build_scenario, load_scenario  # noqa: E402
@@ -17,12 +18,14 @@ from mainspring.sweep import Sweep, load_sweep, sweep  # noqa: E402
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Run",
     "Runs",
     "Scenario",
     "Sweep",
     "__version__",
     "build_scenario",
+    "compare",
     "load_runs",
     "load_scenario",
     "load_sweep",

@@ -138,7 +138,7 @@ class Document:
             key += (step,)
             here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
         step = self._step(here, last, override)
-        here[step] = _toml_value(text.strip())
+        here[step] = toml_value(text.strip())
         self._overrides[*key, step] = override
 
     def _step(self, here: Any, part: str, override: str) -> str | int:
@@ -226,7 +226,7 @@ def _indexed(names: Iterable[str], entries: dict[Key, int]) -> Key:
     return key
 
 
-def _toml_value(text: str) -> Any:
+def toml_value(text: str) -> Any:
     """A TOML value; what is not one is text, so that `--set name=x` needs no quotes."""
     try:
         parsed = tomllib.loads(f"value = {text}")

@@ -25,11 +25,13 @@ Not here: running it (mainspring.sweep).
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+import tomli_w
 from msgspec import Meta
 
 from mainspring.document import Document, Key, ScenarioError, show
@@ -103,7 +105,7 @@ class Setting(NamedTuple):
 
 class Study(NamedTuple):
     """A study that has been checked. keys: what is swept, `policy` always among them; seeds:
-    given by the study itself, instead of replications; text: the file, if it is one."""
+    given by the study itself, instead of replications; text: the study as TOML."""
 
     name: str
     keys: tuple[str, ...]
@@ -124,8 +126,8 @@ def build_study(table: Mapping[str, Any]) -> Study:
 
     `scenario` may be the table of a scenario too. Paths start from the working directory.
     """
-    document = Document(json.loads(json.dumps(table)), source="study", folder=Path())
-    return _checked(document, "study", "")
+    data = deepcopy(dict(table))
+    return _checked(Document(data, source="study", folder=Path()), "study", tomli_w.dumps(data))
 
 
 class _Change(NamedTuple):

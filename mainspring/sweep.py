@@ -126,8 +126,7 @@ def sweep(
     loaded = build_study(study) if isinstance(study, Mapping) else load_study(study)
     home = Path("runs") / f"sweep-{loaded.name}" if out is None else Path(out)
     with opened(home) as store:
-        if loaded.text:
-            write_whole(home / STUDY, loaded.text.encode())
+        write_whole(home / STUDY, loaded.text.encode())
         outcomes: Outcomes = {}
         interrupted = False
         try:

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from mainspring.document import ScenarioError, toml_value
 from mainspring.sweep import Progress, Sweep
 
 INTERRUPTED: Final = 130
@@ -32,6 +34,7 @@ Dask = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command()(sweep)
+    app.command()(compare)
 
 
 def sweep(
@@ -57,6 +60,88 @@ def sweep(
         if not done.interrupted:
             print(f"compare: mainspring compare {done.directory}")
     end(done, f"mainspring sweep {study}")
+
+
+def compare(
+    runs: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml|SWEEP_DIR", help="What to run, or was run.")
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE.py:CLASS", help="The first is the baseline; repeatable."),
+    ] = None,
+    over: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The swept key on the horizontal axis.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="goodput, attainment, p99, ..., or a column of the sweep's table.")
+    ] = "goodput",
+    between: Annotated[
+        str, typer.Option(metavar="KEY", help="The swept key whose values are compared.")
+    ] = "policy",
+    baseline: Annotated[
+        str | None, typer.Option(metavar="VALUE", help="What the others are compared with.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only points with that value; repeatable."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
+    seeds: Annotated[int, typer.Option(min=2, help="Replications of a scenario.")] = 10,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the scenario; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to; the sweep's directory, or runs/compare-NAME, by default."),
+    ] = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare policies on the same arrivals: differences, and how sure they are."""
+    from mainspring.compare import compare as compare_runs
+    from mainspring.compare import is_sweep
+
+    of_sweep = is_sweep(runs)
+    if of_sweep and set_:
+        raise ScenarioError("--set changes a scenario; a sweep has been run, use --where")
+    with showing(quiet or json) as progress:
+        came = compare_runs(
+            runs,
+            policy,
+            over=over,
+            metric=metric,
+            between=between,
+            baseline=baseline,
+            where=dict(_pair(text, "--where") for text in where or ()),
+            confidence=confidence,
+            seeds=seeds,
+            overrides={k: toml_value(v) for k, v in (_pair(text, "--set") for text in set_ or ())},
+            out=None if of_sweep else out,
+            jobs=jobs,
+            dask=dask,
+            progress=progress,
+        )
+    files = came.save(out if of_sweep else None)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(came.table.to_pylist()), indent=2).decode())
+    elif quiet:
+        print(*files, sep="\n")
+    else:
+        print(came)
+        for file in files:
+            print(f"{'picture' if file.suffix in ('.png', '.svg') else 'table'}:  {file}")
+    end(came.sweep, "")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ScenarioError(f"{option} {text}: expected KEY=VALUE")
+    return key.strip(), value.strip()
 
 
 def end(done: Sweep, command: str) -> None:

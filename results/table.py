@@ -73,6 +73,20 @@ def runs_text(summaries: Sequence[Summary], width: int = 80) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 
+def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text under their heads, as wide as they need be; numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    left = [not any(cell[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(row, widths, left, strict=True)
+        ).rstrip()
+        for row in (head, ["-" * width for width in widths], *rows)
+    ]
+    return "\n".join(lines)
+
+
 def runs_table(summaries: Sequence[Summary], width: int = 80) -> Group:
     """The table for a rich console of that many columns."""
     side_by_side = max(1, (width - _NAME_WIDTH) // _VALUE_WIDTH)
