@@ -188,11 +188,7 @@ def compare(
     """
     if isinstance(runs, Sweep):
         found = runs
-    elif (
-        not isinstance(runs, Mapping)
-        and Path(runs).is_dir()
-        and not (Path(runs) / SCENARIO).exists()
-    ):
+    elif not isinstance(runs, Mapping) and is_sweep(Path(runs)):
         found = load_sweep(runs)
     else:
         found = _run(runs, policies, seeds, overrides, out, jobs, dask, executor, progress)
