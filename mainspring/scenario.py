@@ -49,12 +49,28 @@ class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib."""
+    """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib.
+
+    lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
+    they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
+    GPU to itself.
+    """
 
     gpus: Count = 1
+    lanes: Count = 1
     page_mib: Count = 16
     pages: Count
     delays_us: DelaysUs = DelaysUs()
+
+
+class InputsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which input each request brings, for prediction caches. different: how many there are.
+
+    zipf: input number i is asked for in proportion to 1 / i ** zipf; 0 makes all equal.
+    """
+
+    different: Count
+    zipf: NotNegative = 0.0
 
 
 class ModelsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +86,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     duration_s: the length of the arrivals. warmup_s: requests that arrive before it are left out
     of the summary. drain_s: how long the run goes on after the last arrival; what is left then is
-    unfinished. slo_ms: the default for all models; without one there are no deadlines.
+    unfinished. asks: which inputs the requests bring; without it none is equal to another.
+    slo_ms: the default for all models; without one there are no deadlines.
     policy: parameters by label, as the policy's own Params has them, and `name` where the label
     is not the policy's name. inputs: sha256 of each file and profile store that a recorded
     scenario was run with.
@@ -85,6 +102,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cluster: ClusterSpec
     models: list[ModelsSpec] = []
     workload: list[Workload] = []
+    asks: InputsSpec | None = None
     policy: dict[str, Any] = {}
     inputs: dict[str, str] = {}
 

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from results import RunWriter
 from scheduler.journal import Record
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from sim.cluster import Client, Cluster, Delays, OpenLoop
-from sim.gpu import ModelCost
+from sim.gpu import ModelCost, SimGpu
+from sim.shared import SharedGpu
 from workloads import Closed, Workload, merge
 
 PLANNED_QUANTILE = 0.99
@@ -31,6 +33,7 @@ class Purpose(IntEnum):
     ARRIVALS = 0
     DURATIONS = 1
     POLICY = 3
+    INPUTS = 4
 
 
 def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
@@ -69,6 +72,8 @@ def build_world(
         rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
         policy_rng=generator(seed, Purpose.POLICY),
         record=record,
+        keys=_inputs(scenario),
+        gpu_kind=SharedGpu if cluster.lanes > 1 else SimGpu,
     )
 
 
@@ -92,7 +97,14 @@ def cluster_info(scenario: Scenario) -> tuple[tuple[GpuInfo, ...], tuple[ModelIn
         for i, model in enumerate(scenario.models)
     )
     return (
-        tuple(GpuInfo(id=i, lanes=(i,), pages=cluster.pages) for i in range(cluster.gpus)),
+        tuple(
+            GpuInfo(
+                id=i,
+                lanes=tuple(range(i * cluster.lanes, (i + 1) * cluster.lanes)),
+                pages=cluster.pages,
+            )
+            for i in range(cluster.gpus)
+        ),
         models,
     )
 
@@ -106,6 +118,7 @@ def open_writer(scenario: Scenario, choice: PolicyChoice, directory: Path) -> Ru
         models=[model.name for model in scenario.models],
         pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
         pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
+        exclusive=spec.cluster.lanes == 1,
         warmup_ns=round(spec.warmup_s * 1e9),
         end_ns=round(spec.duration_s * 1e9),
         name=choice.label,
@@ -144,6 +157,17 @@ def arrivals(scenario: Scenario) -> OpenLoop:
         streams.append(workload.chunks(asked, names, round(spec.duration_s * 1e9), rng))
         slo_ns.append([_slo_ns(workload, model) for model in scenario.models])
     return OpenLoop(merge(streams), slo_ns)
+
+
+def _inputs(scenario: Scenario) -> Iterator[int] | None:
+    asks = scenario.spec.asks
+    if asks is None:
+        return None
+    rng = generator(scenario.spec.seed, Purpose.INPUTS)
+    shares = np.cumsum(1.0 / np.arange(1, asks.different + 1) ** asks.zipf)
+    shares /= shares[-1]
+    blocks = iter(lambda: np.searchsorted(shares, rng.random(4096), side="right").tolist(), None)
+    return chain.from_iterable(blocks)
 
 
 def _clients(scenario: Scenario) -> list[Client]:

@@ -14,7 +14,7 @@ back, and judges an action once a whole flush has been reported after it. Two co
   as one that has not ended (ids are numbered in order of arrival).
 
 Not here: whether a model stays while it executes (the worker's rule, scheduler), crashed workers
-that come back empty, and GPUs with more than one lane.
+that come back empty, and how many batches a shared GPU runs at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,6 +38,7 @@ class Audit:
     """Watches a run. Every method raises InvariantError as soon as something does not fit.
 
     pages_of_model, pages_of_gpu: by index. resident: (gpu, model) pairs loaded before the run.
+    exclusive: whether a GPU executes one batch at a time; otherwise batches may overlap.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Audit:
         pages_of_model: Sequence[int],
         pages_of_gpu: Sequence[int],
         resident: Iterable[tuple[int, int]] = (),
+        exclusive: bool = True,
     ) -> None:
+        self._exclusive = exclusive
         self._ended = _Once()
         self._pages_of_model = np.array(pages_of_model, np.int64)
         self._pages_of_gpu = np.array(pages_of_gpu, np.int64)
@@ -132,6 +135,8 @@ class Audit:
 
     def _engines(self, c: Columns) -> None:
         """No two executions of a GPU at once, and no two loads."""
+        if not self._exclusive:
+            c = _pick(c, c["type"] != INFER)
         engine = 2 * c["gpu"] + (c["type"] == INFER)
         order = np.lexsort((c["end_ns"], c["start_ns"], engine))
         c, engine = _pick(c, order), engine[order]

@@ -70,8 +70,9 @@ class Tally:
         self._cold += int(c["cold"].sum())
         self._sojourn_ns += int(sojourn_ns.sum())
 
-        # A default or cached value at the deadline is an answer, but not what was asked for.
-        predicted = c["kind"] == AnswerKind.PREDICTION
+        # A default at the deadline is an answer, but not what was asked for.
+        kind = c["kind"]
+        predicted = (kind != AnswerKind.NONE) & (kind != AnswerKind.DEFAULT)
         slo = c["deadline_ns"] != FOREVER
         self._slo_requests += int(slo.sum())
         self._slo_in_time += int((slo & predicted & (outcome == Outcome.OK)).sum())

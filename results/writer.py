@@ -51,6 +51,7 @@ class RunWriter:
     index. warmup_ns, end_ns: requests that arrive in [warmup_ns, end_ns) are measured.
     name: what tables and plots call the run. about: kept with it (policy, seed, scenario).
     resident: (gpu, model) pairs that are loaded before the run.
+    exclusive: whether a GPU executes one batch at a time.
     overwrite: whether a finished run in the directory may go.
 
     Raises ResultsError where a file cannot be written, InvariantError where the run is unsound;
@@ -64,6 +65,7 @@ class RunWriter:
         models: Sequence[str],
         pages_of_model: Sequence[int],
         pages_of_gpu: Sequence[int],
+        exclusive: bool = True,
         warmup_ns: int,
         end_ns: int,
         name: str = "",
@@ -76,7 +78,10 @@ class RunWriter:
         self._end_ns = end_ns
         self._tally = Tally(gpus=len(pages_of_gpu), warmup_ns=warmup_ns, end_ns=end_ns)
         self._audit = Audit(
-            pages_of_model=pages_of_model, pages_of_gpu=pages_of_gpu, resident=resident
+            pages_of_model=pages_of_model,
+            pages_of_gpu=pages_of_gpu,
+            resident=resident,
+            exclusive=exclusive,
         )
         self._digest = hashlib.sha256(" ".join(REQUEST_COLUMNS).encode())
 

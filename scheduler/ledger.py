@@ -106,6 +106,24 @@ class Actions:
         self.sent.append((gpu, action))
         return action_id
 
+    def answer_without(
+        self, request_id: int, kind: AnswerKind, reason: Reason = Reason.NOTHING
+    ) -> bool:
+        """Answer a request with what no batch of its own has made: cached, or the default.
+
+        reason: why there is no prediction. Returns whether it was accepted.
+        """
+        if kind is AnswerKind.NONE or kind is AnswerKind.PREDICTION:
+            self._refuse(Refusal.NOT_SERVED)
+            return False
+        request = self.live.pop(request_id, None)
+        if request is None:
+            self._refuse(Refusal.UNKNOWN_REQUEST)
+            return False
+        self.work.pop(request_id, None)
+        self.ended.append((request, kind, reason, -1, 0))
+        return True
+
     def answer(self, request_id: int) -> bool:
         """Send a request's prediction to its client. Returns whether it was accepted."""
         served = self.work.get(request_id)

@@ -20,6 +20,7 @@ class Request(msgspec.Struct, gc=False):
     arrival_ns: when the client sent it. deadline_ns: when the answer must be with the client.
     client: who sent it, an index that the workload gives.
     cold: whether no GPU held the model when the controller admitted the request.
+    key: which input it brings, for a prediction cache; -1 where inputs are not told apart.
     """
 
     id: int
@@ -28,6 +29,7 @@ class Request(msgspec.Struct, gc=False):
     deadline_ns: int
     client: int = 0
     cold: bool = False
+    key: int = -1
 
 
 class Load(msgspec.Struct, tag=True, gc=False):
@@ -158,6 +160,12 @@ class AnswerKind(IntEnum):
     NONE = 0
     """There was no answer."""
     PREDICTION = 1
+    CACHED = 2
+    """The prediction for an equal input."""
+    DEFAULT = 3
+    """What the application gave for the case that there is none in time; no prediction."""
+    PARTIAL = 4
+    """What some members of an ensemble say, without those that were too late."""
 
 
 class Refusal(IntEnum):

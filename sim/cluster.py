@@ -91,6 +91,17 @@ class Client(NamedTuple):
     until_ns: int
 
 
+class Gpu(Protocol):
+    """A GPU, exclusive or shared."""
+
+    def submit(self, now_ns: int, action: Action) -> None:
+        """An action has arrived."""
+
+
+GpuKind = Callable[
+    [Clock, int, Sequence[ModelCost], int, np.random.Generator, Callable[[Result], None]], Gpu
+]
+
 MIN_RETRY_NS = 1_000
 """A client asks again after this long at the earliest: an instant reject must not stop time."""
 
@@ -101,6 +112,8 @@ class Cluster:
     costs: what each model costs, in the order of `models`.
     rngs: one generator for each GPU's durations. policy_rng: what the policy may draw from.
     record: is given every step of the controller's, for a journal.
+    keys: which input each request brings, in the order of arrival, for prediction caches.
+    gpu_kind: makes a GPU, with the arguments of SimGpu.
     """
 
     def __init__(
@@ -116,8 +129,11 @@ class Cluster:
         rngs: Sequence[np.random.Generator],
         policy_rng: np.random.Generator,
         record: Callable[[Record], None] | None = None,
+        keys: Iterator[int] | None = None,
+        gpu_kind: GpuKind = SimGpu,
     ) -> None:
         self.env = Clock()
+        self._keys = keys
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
             if record is None
@@ -131,7 +147,7 @@ class Cluster:
         self._clients = {client.id: client for client in clients}
         self._sink = sink
         self._gpus = [
-            SimGpu(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
+            gpu_kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
             for gpu, rng in zip(gpus, rngs, strict=True)
         ]
         self._sent_ns: dict[int, int] = {}  # by action id
@@ -193,6 +209,8 @@ class Cluster:
         slo_ns = self._arrivals.slo_ns[stream][model]
         deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, model, at_ns, deadline_ns, stream)
+        if self._keys is not None:
+            request.key = next(self._keys)
         self.arrived += 1
         if self._has_cost:
             self._handle(self.controller.request, request)
@@ -210,6 +228,8 @@ class Cluster:
     def _ask(self, client: Client, at_ns: int, event: simpy.Event) -> None:
         deadline_ns = at_ns + client.slo_ns if client.slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, client.model, at_ns, deadline_ns, client.id)
+        if self._keys is not None:
+            request.key = next(self._keys)
         self.arrived += 1
         self._handle(self.controller.request, request)
 

@@ -158,6 +158,7 @@ def run(
     streams: Sequence[int] | None = None,
     slo_ns: Sequence[Sequence[int]] | None = None,
     record: Any = None,
+    keys: Any = None,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -187,6 +188,7 @@ def run(
         rngs=[np.random.default_rng([seed, gpu]) for gpu in range(gpus)],
         policy_rng=np.random.default_rng(seed),
         record=record,
+        keys=keys,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)

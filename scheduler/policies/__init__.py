@@ -1,7 +1,16 @@
 """The policies, by name. One file each."""
 
+from scheduler.policies.clipper import Clipper01, Clipper03, ClipperAimd, ClipperQuantile
 from scheduler.policies.clockwork import Clockwork
 from scheduler.policies.edf import Edf
 from scheduler.policies.fifo import Fifo
 
-POLICIES = {"clockwork": Clockwork, "edf": Edf, "fifo": Fifo}
+POLICIES = {
+    "clockwork": Clockwork,
+    "edf": Edf,
+    "fifo": Fifo,
+    "clipper-nsdi-aimd": ClipperAimd,
+    "clipper-nsdi-quantile": ClipperQuantile,
+    "clipper-0.3": Clipper03,
+    "clipper-0.1": Clipper01,
+}

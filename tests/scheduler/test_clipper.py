@@ -1,0 +1,130 @@
+"""The Clippers at work: small stories on a simulated GPU."""
+
+import numpy as np
+import pytest
+
+from scheduler.policies.clipper import ClipperAimd
+from scheduler.records import AnswerKind, Outcome, Reason
+from tests.worlds import MS, Sink, model, policy, run
+
+LINE = {batch: 1.0 + batch for batch in range(1, 17)}
+FLAT = dict.fromkeys(range(1, 9), 10.0)
+
+
+def batches(world) -> list[tuple[float, int]]:
+    """(start in ms, tasks)"""
+    return [(row.start_ns / MS, row.tasks) for row in world.actions if row.type == "infer"]
+
+
+def aimd(**params):
+    return policy("clipper-nsdi-aimd", **params)
+
+
+def test_a_batch_waits_for_company_from_the_receipt_of_its_first():
+    arrivals = [(20, 0), (25, 0), (40, 0), (41, 0), (42.5, 0)]
+    world = run(aimd(wait_ms=2), arrivals, models=[model(LINE)], slo_ms=None)
+    # The limit is 1 at first, so the first one is a full batch; then it is 3.
+    assert batches(world) == [(20, 1), (27, 1), (42, 2), (45, 1)]
+
+
+def test_without_a_wait_a_free_container_starts_at_once():
+    world = run(aimd(wait_ms=0), [(20, 0), (30, 0)], models=[model(LINE)], slo_ms=None)
+    assert batches(world) == [(20, 1), (30, 1)]
+
+
+def test_a_model_slower_than_its_slo_gives_defaults_that_are_no_goodput():
+    """BUG-REP-01: 10 requests every 200 ms, 100 ms each, SLO 20 ms."""
+    arrivals = [(100 + 200 * i, 0) for i in range(10)]
+    world = run(policy("clipper-0.3"), arrivals, models=[model({1: 100.0})], slo_ms=20, end_s=3.0)
+    assert [row.latency_ns for row in world.requests] == [20 * MS] * 10
+    assert {row.kind for row in world.requests} == {AnswerKind.DEFAULT}
+    assert {row.reason for row in world.requests} == {Reason.DEADLINE}
+    assert len(batches(world)) == 10
+
+
+def test_equal_questions_run_once():
+    """BUG-REP-02, without the cost of a hit: 1 miss and 3 hits; then 1 miss and 2 joins."""
+    chosen = policy("clipper-0.3", cache_mib=1)
+    arrivals = [(100, 0), (200, 0), (300, 0), (350, 0), (400, 0), (401, 0), (402, 0)]
+    world = run(
+        chosen,
+        arrivals,
+        models=[model({1: 10.0})],
+        slo_ms=50,
+        keys=iter([5, 5, 5, 5, 6, 6, 6]),
+    )
+    ended = [row.latency_ns / MS for row in world.requests]
+    assert ended == [10, 0, 0, 0, 10, 9, 8]
+    assert len(batches(world)) == 2
+    assert chosen.cache.counts == [3, 2, 2]
+    assert [row.kind for row in world.requests].count(AnswerKind.CACHED) == 5
+
+
+def test_a_dropped_question_lets_the_next_one_run():
+    """An entry whose task was dropped does not stay open for ever."""
+    chosen = policy("clipper-0.3", cache_mib=1)
+    # The container is busy until 200; the first x expires in the queue, the second joined it.
+    arrivals = [(50, 0), (51, 0), (140, 0), (300, 0)]
+    world = run(
+        chosen,
+        arrivals,
+        models=[model({1: 150.0})],
+        slo_ms=100,
+        keys=iter([1, 2, 2, 2]),
+    )
+    assert [row.kind for row in world.requests][1] == AnswerKind.DEFAULT
+    assert len(batches(world)) >= 2
+    assert all(row.outcome is not Outcome.UNFINISHED for row in world.requests)
+
+
+def test_replicas_are_chosen_at_random_by_the_prototype():
+    """BUG-COR-09: two replicas, 1,000 requests, twice the same."""
+
+    def shares() -> list[int]:
+        chosen = aimd(replicas=2, wait_ms=0)
+        world = run(
+            chosen,
+            [(100 + i, 0) for i in range(1000)],
+            models=[model({1: 0.5})],
+            gpus=2,
+            slo_ms=None,
+            end_s=2.0,
+            seed=7,
+        )
+        return [row.gpu for row in world.requests]
+
+    gpus = shares()
+    assert 450 <= gpus.count(0) <= 550
+    assert gpus == shares()
+
+
+def test_replicas_of_a_release_pull_from_one_queue():
+    arrivals = [(100, 0)] * 4
+    world = run(
+        policy("clipper-0.3", replicas=2), arrivals, models=[model({1: 10.0})], gpus=2, slo_ms=100
+    )
+    assert [row.latency_ns / MS for row in world.requests] == [10, 10, 20, 20]
+
+
+def test_a_container_without_room_answers_nothing():
+    spec = model({1: 1.0}, pages=10)
+    world = run(policy("clipper-0.3"), [(100, 0), (100, 1)], models=[spec, spec], pages=15)
+    assert [row.outcome for row in world.requests] == [Outcome.OK, Outcome.FAILED]
+
+
+def test_full_batches_settle_in_the_dead_band():
+    """SLO 20 ms, 1 ms and 1 more a query: from 17 queries (18 ms) on the limit rests."""
+    times = np.arange(100 * MS, 1000 * MS, MS // 20)
+    chosen = aimd(wait_ms=0)
+    assert isinstance(chosen, ClipperAimd)
+    line = {batch: 1.0 + batch for batch in range(1, 40)}
+    world = run(
+        chosen, (times, np.zeros(len(times), np.int32)), models=[model(line)], slo_ms=None,
+        sink=Sink(), end_s=1.0, drain_s=0.1,
+    )  # fmt: skip
+    assert [size for _, size in batches(world)][:10] == [1, 3, 5, 7, 9, 11, 13, 15, 17, 17]
+
+
+def test_an_unknown_version_is_named():
+    with pytest.raises(KeyError):
+        policy("clipper-9")
