@@ -17,7 +17,7 @@ from mainspring.document import ScenarioError
 from mainspring.reproduce.experiment import gather
 from mainspring.reproduce.rows import Row
 
-FIGURES = ("fig5", "fig6", "fig7", "fig8")
+FIGURES = ("fig5", "fig6", "fig7", "fig8", "fig9", "fig11", "ablation")
 """In the order of the paper; what is read of one is imported when it is made."""
 
 
