@@ -176,6 +176,7 @@ def clockwork(
     for made in make([] if figure == "original" else chosen(figure), out, full=full):
         rows += made.rows
         notes += [f"{made.name}, {made.took_s:.0f} s: {made.cost}"]
+        notes += [f"  {cause}" for cause in made.causes]
         notes += [f"picture:  {picture}" for picture in made.pictures]
         complete = made.complete
     if json:

@@ -36,7 +36,6 @@ DELAYS_US: Final = {
 }
 """Messages. Two engine actions follow each other at once, as on a GPU whose queue is full."""
 
-Points = Sequence[Any]
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -54,7 +53,7 @@ class Requests(NamedTuple):
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Requests":
         """Some of them."""
-        return Requests(*(column[mask] for column in self))
+        return Requests(*[column[mask] for column in _columns(self)])
 
     def between(self, start_ns: float, end_ns: float) -> "Requests":
         """Those that arrived in [start_ns, end_ns)."""
@@ -81,8 +80,8 @@ class Actions(NamedTuple):
 
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    planned_start: npt.NDArray[np.int64]
-    """latest_ns: the planned start, and the policy's latest_delta on top."""
+    latest: npt.NDArray[np.int64]
+    """The end of the window: the planned start, and the policy's latest_delta on top."""
     expected: npt.NDArray[np.int64]
     duration: npt.NDArray[np.int64]
     model: npt.NDArray[np.int32]
@@ -92,11 +91,16 @@ class Actions(NamedTuple):
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Actions":
         """Some of them."""
-        return Actions(*(column[mask] for column in self))
+        return Actions(*[column[mask] for column in _columns(self)])
 
     def between(self, start_ns: float, end_ns: float) -> "Actions":
         """Those that ended in [start_ns, end_ns)."""
         return self.where((self.end >= start_ns) & (self.end < end_ns))
+
+
+def _columns(of: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The columns, whatever they hold."""
+    return of
 
 
 class _Columns:

@@ -17,7 +17,7 @@ from mainspring.document import ScenarioError
 from mainspring.reproduce.experiment import gather
 from mainspring.reproduce.rows import Row
 
-FIGURES = ("fig5", "fig6", "fig7", "fig8", "fig9", "fig11", "ablation")
+FIGURES = ("fig2", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "ablation")
 """In the order of the paper; what is read of one is imported when it is made."""
 
 
@@ -28,6 +28,7 @@ class Made(NamedTuple):
     rows: list[Row]
     pictures: list[Path]
     cost: str
+    causes: tuple[str, ...]
     took_s: float
     complete: bool
 
@@ -62,6 +63,7 @@ def make(names: Sequence[str], out: Path, *, full: bool) -> Iterator[Made]:
             (folder / "rows.json").write_bytes(msgspec.json.encode({"rows": rows}))
         took_s = time.monotonic() - start_s
         print(f"{name}: {took_s:.0f} s", file=sys.stderr)
-        yield Made(name, rows, pictures, module.cost(full=full), took_s, gathered.complete)
+        causes = getattr(module, "CAUSES", ())
+        yield Made(name, rows, pictures, module.cost(full=full), causes, took_s, gathered.complete)
         if not gathered.complete:
             return
