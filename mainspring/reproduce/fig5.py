@@ -29,8 +29,12 @@ CEILING_RPS = 8 / 9.93e-3
 NINES = np.concatenate([np.linspace(0, 0.9, 46), 1 - np.logspace(-1, -5, 81)])
 
 CAUSES = (
-    "SLO 10 ms: the artifact plans no request for less than lookahead + buffer, here 10 ms, the SLO itself; with the way back (0.26 ms) most answers are late. Beyond help for a plan that starts as late as it may.",
-    "25 ms to 250 ms: above the reading because nothing but execution takes time here. The original on emulated GPUs is above it too (796.7 req/s at 100 ms, where 675 were read); the paper's figure was made with real inputs over a shared network.",
+    "SLO 10 ms: the artifact plans no request for less than lookahead + buffer, here 10 ms, "
+    "the SLO itself; with the way back (0.26 ms) most answers are late. Beyond help for a "
+    "plan that starts as late as it may.",
+    "25 ms to 250 ms: above the reading because nothing but execution takes time here. The "
+    "original on emulated GPUs is above it too (796.7 req/s at 100 ms, where 675 were read); "
+    "the paper's figure was made with real inputs over a shared network.",
 )
 """Why rows are as they are, where they are not as the reference has them."""
 

@@ -33,7 +33,10 @@ MOST_LOADS = 1 / 8.31e-3
 Floats = npt.NDArray[np.float64]
 
 CAUSES = (
-    "minor workload: 1,200 req/s are asked of a GPU that can do 806 in full batches of 8, so a third of all goes unanswered while few models share the load; Clockwork does not tell the minor from the major. The more models the major has, the smaller its batches, and those of the minor one start earlier.",
+    "minor workload: 1,200 req/s are asked of a GPU that can do 806 in full batches of 8, so "
+    "a third of all goes unanswered while few models share the load; Clockwork does not tell "
+    "the minor from the major. The more models the major has, the smaller its batches, and "
+    "those of the minor one start earlier.",
 )
 """Why rows are as they are, where they are not as the reference has them."""
 
@@ -112,7 +115,7 @@ def measure(point: Point) -> Measured:
     answers = requests.where(requests.answered)
     middle_s = (edges[:-1] + edges[1:]) / 2e9 - point.lead_in_s
     return Measured(
-        models=np.minimum(COPIES, point.active + (middle_s if point.active == 1 else 0) + 1),
+        models=np.minimum(COPIES, point.active + middle_s * (point.active == 1) + 1),
         goodput={name: _count(some, edges, some.ok) / point.bin_s for name, some in which.items()},
         in_time={
             name: _count(some, edges, some.ok) / np.maximum(_count(some, edges), 1)

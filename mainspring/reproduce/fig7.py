@@ -14,7 +14,9 @@ LEVEL = 0.9
 """A curve is where it passes this share."""
 
 CAUSES = (
-    "R = 600 and 1,200: N makes no difference, for a GPU sees at most 200 req/s, which a batch of one serves (366 req/s); all models fit. At 2,400 req/s batching is needed, and 48 models fill batches more slowly than 12.",
+    "R = 600 and 1,200: N makes no difference, for a GPU sees at most 200 req/s, which a "
+    "batch of one serves (366 req/s); all models fit. At 2,400 req/s batching is needed, and "
+    "48 models fill batches more slowly than 12.",
 )
 """Why rows are as they are, where they are not as the reference has them."""
 

@@ -33,7 +33,9 @@ PUBLISHED_SHARE = 0.999999
 Floats = npt.NDArray[np.float64]
 
 CAUSES = (
-    "10,000 req/s: the mix could be done in full batches, at 95% of the GPUs' time; the batches that the SLO allows are smaller, requests wait, and models that are wanted on more GPUs keep the copy engines busy with loads that push others out.",
+    "10,000 req/s: the mix could be done in full batches, as the row of the least work shows; "
+    "the batches that the SLO allows are smaller, requests wait, and models that are wanted "
+    "on more GPUs keep the copy engines busy with loads that push others out.",
 )
 """Why rows are as they are, where they are not as the reference has them."""
 
@@ -50,7 +52,10 @@ class Point(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Series have a value a bin. missed: by reason, all that were not answered in time."""
+    """Series have a value a bin. missed: by reason, all that were not answered in time.
+
+    least_work: of all requests in full batches, as a share of the GPUs' time.
+    """
 
     requests: int
     in_time: int
@@ -63,7 +68,7 @@ class Measured(NamedTuple):
     batch: Floats
     cold_models: Floats
     cold_starts: Floats
-    load: float
+    least_work: float
     memory_mb: float
     memory_growth: float
 
@@ -215,7 +220,7 @@ class _Tally:
             batch=self._tasks / np.maximum(self._batches, 1),
             cold_models=np.array([len(models) for models in self._cold_models], dtype=np.float64),
             cold_starts=self._cold / bin_s,
-            load=float(self._work.sum() / (len(self._work) - 2) / SLO_NS / GPUS),
+            least_work=float(self._work.sum() / (len(self._work) - 2) / SLO_NS / GPUS),
             memory_mb=self._memory[-1] / 1024,
             memory_growth=self._memory[-1] / half,
         )
@@ -267,7 +272,9 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
             if count or why == "the scheduler's choice":
                 made.append(told("fig9", f"{point.name}: missed, {why}", count))
         made.append(
-            told("fig9", f"{point.name}: least work, as a share of all GPUs' time", found.load)
+            told(
+                "fig9", f"{point.name}: least work, as a share of all GPUs' time", found.least_work
+            )
         )
         made.append(told("fig9", f"{point.name}: mean batch", float(found.batch.mean())))
         made.append(told("fig9", f"{point.name}: loads/s", float(found.cold_starts.mean())))

@@ -1,0 +1,42 @@
+import msgspec
+import pytest
+
+from mainspring.reproduce.rows import compared, print_rows, shape, told
+
+
+def test_a_number_holds_up_to_the_larger_of_its_allowances():
+    def verdict(obtained):
+        return compared("f", "q", 100.0, "published", obtained, relative=0.02, absolute=0.5).verdict
+
+    assert [verdict(value) for value in (98.0, 102.0, 97.9, 102.1)] == [
+        "holds", "holds", "falls short", "falls short",
+    ]  # fmt: skip
+    small = compared("f", "q", 10.0, "physics", 10.5, relative=0.02, absolute=0.5)
+    assert small.verdict == "holds"
+    assert small.tolerance == "2% or 0.5"
+    assert small.difference == pytest.approx(0.05)
+
+
+def test_a_shape_names_its_inequality_and_needs_no_number():
+    holds = shape("f", "q", "at least 99%", 0.995, holds=True)
+    assert (holds.verdict, holds.reference, holds.difference) == ("shape holds", None, None)
+    fails = shape("f", "q", "at least 99%", 0.9, holds=False, reference=0.99)
+    assert fails.verdict == "shape fails"
+    assert fails.difference == pytest.approx(-0.0909, abs=1e-4)
+
+
+def test_what_has_no_reference_gets_no_verdict_of_its_own():
+    assert told("f", "q", 3.0).verdict == "no reference"
+    assert told("f", "q", 3.0, reference=2.0, source="published").difference == 0.5
+
+
+def test_rows_print_and_travel_as_json(capsys):
+    rows = [told("fig9", "share", 0.99999912), compared("fig5", "x", 0.0, "physics", 0.0)]
+    print_rows(rows)
+    printed = capsys.readouterr().out
+    assert "0.9999991" in printed
+    decoded = msgspec.json.decode(msgspec.json.encode({"rows": rows}))
+    assert list(decoded["rows"][0]) == [
+        "figure", "quantity", "reference", "source", "obtained", "difference", "tolerance",
+        "verdict",
+    ]  # fmt: skip
