@@ -1,6 +1,6 @@
 """Figure 7: how tight an SLO can be, with six GPUs, for few and many models and three loads."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mainspring.reproduce.drawing import drawn
 from mainspring.reproduce.experiment import Log, play, wilson
@@ -99,7 +99,12 @@ def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:
                 if point.rate_rps == rate:
                     colour = COLOURS[COPIES.index(point.copies)]
                     label = f"N = {point.copies}"
-                    axes.plot(FACTORS, _shares(found), color=colour, marker="o", ms=4, label=label)
+                    look: dict[str, Any] = {"ls": "-", "ms": 6}
+                    if point.copies == COPIES[1]:  # the curves often lie on each other
+                        look = {"ls": "--", "ms": 3.5}
+                    axes.plot(
+                        FACTORS, _shares(found), color=colour, marker="o", label=label, **look
+                    )
                     bounds = [wilson(*each) for each in found]
                     low, high = zip(*bounds, strict=True)
                     axes.fill_between(FACTORS, low, high, color=colour, alpha=0.2, linewidth=0)
