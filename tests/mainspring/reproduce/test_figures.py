@@ -4,6 +4,7 @@ What the figures say at their own length is told by `mainspring reproduce clockw
 """
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,16 @@ def test_the_interval_of_a_share_stays_between_0_and_1():
     assert high == 1
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(50, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+
+
+@pytest.mark.parametrize("module", [fig2, fig5, fig6, fig7, fig8, fig9, fig10, ablation])
+def test_the_full_length_is_longer_and_its_points_can_travel(module):
+    short, full = (module.points(full=full) for full in (False, True))
+    assert pickle.loads(pickle.dumps(full)) == full
+    assert module.cost(full=True) != module.cost(full=False)
+    assert max(map(seconds, full)) >= 3 * max(map(seconds, short))
+
+
+def seconds(point):
+    """What a point simulates, or a step of it."""
+    return getattr(point, "length_s", None) or point.step_s
