@@ -104,7 +104,7 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
                     value = float(np.interp(share, NINES, errors[name]))
                     made.append(
                         told(
-                            "fig10", f"{name}, {side}-predicted, {100 * share:g}% of "
+                            "fig10", f"derived load, {name}, {side}-predicted, {100 * share:g}% of "
                             f"{found.counts[name]:,} (ms)", value,
                         )
                     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 4,026 instances under the derived load of figure 9, SLO 100 ms, batches to 8. A controller that
 costs no time grows with N for ever; the slope is what a GPU can do on the mix of models. With
-10 us for each action and each answer, which is what a C++ controller of that kind takes, it bends
-where the controller is busy all the time. The original's own peak is not published; a third
+10 us for each action and each answer, which is about what the original takes, it bends where the controller is
+busy all the time. The original's own peak is not published; a third
 party's rerun, single runs, stands beside it.
 """
 
@@ -149,21 +149,22 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
         mean = float(np.mean(list(each.values())))
         made.append(
             told(
-                "fig11", "peak goodput a GPU (req/s), beside what full batches of this mix give",
+                "fig11", "derived load: peak goodput a GPU (req/s), beside full batches of its mix",
                 mean, reference=slope_rps(), source="physics",
             )
         )  # fmt: skip
         for gpus, value in each.items():
             made.append(
                 compared(
-                    "fig11", f"{gpus} GPUs: peak goodput a GPU, to the mean of all sizes", mean,
+                    "fig11", f"derived load, {gpus} GPUs: peak goodput a GPU, to the mean of all",
+                    mean,
                     "physics", value, relative=0.05,
                 )
             )  # fmt: skip
     for gpus, found in busy.items():
         made.append(
             told(
-                "fig11", f"{gpus} GPUs, {DECISION_US:g} us an action or answer: goodput (req/s)",
+                "fig11", f"derived load, {gpus} GPUs, {DECISION_US:g} us an action: goodput (req/s)",
                 found.goodput_rps, reference=THIRD_PARTY.get(gpus),
                 source="read off a figure by a third party" if gpus in THIRD_PARTY else "",
             )
@@ -174,7 +175,7 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
         share = busy[last].goodput_rps / straight
         made.append(
             shape(
-                "fig11", f"{last} GPUs, with decision cost: goodput to the straight line",
+                "fig11", f"derived load, {last} GPUs, decisions cost: goodput to the straight line",
                 "it bends: at most 0.9", share, holds=share <= 0.9,
             )
         )  # fmt: skip
@@ -183,7 +184,7 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
 
 def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:
     """Left what each load gives, right the peak over the number of GPUs."""
-    title = "Figure 11: peak goodput over emulated GPUs"
+    title = "Figure 11: peak goodput over emulated GPUs (derived load)"
     with drawn((10.0, 4.2), title, full=full) as figure:
         left, right = figure.subplots(1, 2)
         sizes = sorted({point.gpus for point, _ in results})

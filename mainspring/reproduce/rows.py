@@ -124,7 +124,7 @@ def print_rows(rows: list[Row]) -> None:
             row.tolerance,
             row.verdict,
         )
-    Console(width=None if Console().is_terminal else 160).print(table)
+    Console(width=None if Console().is_terminal else 190).print(table)
 
 
 def _number(value: float | None) -> str:
