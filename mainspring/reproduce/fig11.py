@@ -2,9 +2,9 @@
 
 4,026 instances under the derived load of figure 9, SLO 100 ms, batches to 8. A controller that
 costs no time grows with N for ever; the slope is what a GPU can do on the mix of models. With
-10 us for each action and each answer, which is about what the original takes, it bends where the controller is
-busy all the time. The original's own peak is not published; a third
-party's rerun, single runs, stands beside it.
+10 us for each action and each answer, an estimate for the original, it bends where the controller
+is busy all the time. The original's own peak is not published; a third party's rerun, single runs,
+stands beside it.
 """
 
 from functools import cache
@@ -164,9 +164,9 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
     for gpus, found in busy.items():
         made.append(
             told(
-                "fig11", f"derived load, {gpus} GPUs, {DECISION_US:g} us an action: goodput (req/s)",
+                "fig11", f"derived load, {gpus} GPUs, {DECISION_US:g} us an action: goodput (r/s)",
                 found.goodput_rps, reference=THIRD_PARTY.get(gpus),
-                source="read off a figure by a third party" if gpus in THIRD_PARTY else "",
+                source="run of the original" if gpus in THIRD_PARTY else "",
             )
         )  # fmt: skip
     if len(busy) > 1 and each:
