@@ -10,6 +10,7 @@ from mainspring.names import warn_if_shadowed
 warn_if_shadowed()  # first, since the imports below would fail without a word of why
 
 from mainspring.compare import Comparison, compare  # noqa: E402
+from mainspring.plan import Plan, plan  # noqa: E402
 from mainspring.run import run  # noqa: E402
 from mainspring.runs import Run, Runs, load_runs  # noqa: E402
 from mainspring.scenario import Scenario, build_scenario, load_scenario  # noqa: E402
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Comparison",
+    "Plan",
     "Run",
     "Runs",
     "Scenario",
@@ -29,6 +31,7 @@ __all__ = [
     "load_runs",
     "load_scenario",
     "load_sweep",
+    "plan",
     "run",
     "sweep",
 ]

@@ -37,8 +37,8 @@ ABOUT: Final = b"mainspring"
 PLACE: Final = "directory"
 """The column that says where a point's run is; it says nothing of the outcome."""
 
-Progress = Callable[[int, int, int], None]
-"""Called with the points that are done, those that are known of, and those that failed."""
+Progress = Callable[[str, int, int], None]
+"""Called with what is under way, the points that are done, and those that are known of."""
 
 SHORT: Final = {
     "goodput": "goodput_rps",
@@ -201,10 +201,11 @@ def _run(
             outcomes[where[id(point)], point.seed] = point, outcome
             if progress is not None:
                 failed = sum(isinstance(outcome, Failed) for _, outcome in outcomes.values())
-                progress(len(outcomes), total, failed)
+                text = f"points, {failed} failed" if failed else "points"
+                progress(text, len(outcomes), total)
 
         if progress is not None:
-            progress(len(outcomes), total, 0)
+            progress("points", len(outcomes), total)
         store.run([point for _, point in todo], workers, report)
         if study.replications.half_width is not None and study.seeds is None:
             _ask_for_more(study, outcomes, wanted)

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command()(sweep)
     app.command()(compare)
+    app.command()(plan)
 
 
 def sweep(
@@ -137,6 +138,65 @@ def compare(
     end(came.sweep, "")
 
 
+def plan(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to serve.")],
+    target_attainment: Annotated[
+        float, typer.Option(help="Share of the requests that must be answered in time.")
+    ] = 0.999,
+    p99_ms: Annotated[
+        float | None, typer.Option(help="And a 99th percentile of the latency, at most this.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The scenario's first by default.")
+    ] = None,
+    max_gpus: Annotated[int, typer.Option(min=1, help="The largest fleet that may be.")] = 64,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Kinds of GPU and their prices.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 1,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change the scenario; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the evidence; runs/plan-NAME by default.")
+    ] = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the fewest GPUs that answer in time, what binds, and how much headroom there is."""
+    from mainspring.plan import plan as make_plan
+
+    with showing(quiet or json) as progress:
+        came = make_plan(
+            scenario,
+            target_attainment,
+            p99_ms=p99_ms,
+            policy=policy,
+            max_gpus=max_gpus,
+            prices=prices,
+            confidence=confidence,
+            first_seed=seed,
+            overrides=set_ or (),
+            out=out,
+            jobs=jobs,
+            dask=dask,
+            progress=progress,
+        )
+    if json:
+        print(came.to_json().decode())
+    elif quiet:
+        print(came.directory)
+    else:
+        print(came)
+        print(f"evidence: {came.directory}")
+    if came.answer.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
 def _pair(text: str, option: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
@@ -170,8 +230,7 @@ def showing(quiet: bool) -> Iterator[Progress | None]:
         with Bars(*columns, TimeRemainingColumn(), console=console) as bars:
             task = bars.add_task("points", total=None)
 
-            def draw(done: int, total: int, failed: int) -> None:
-                text = f"points, {failed} failed" if failed else "points"
+            def draw(text: str, done: int, total: int) -> None:
                 bars.update(task, completed=done, total=total, description=text)
 
             yield draw
@@ -179,7 +238,7 @@ def showing(quiet: bool) -> Iterator[Progress | None]:
         start_s = last_s = time.monotonic()
         first: int | None = None
 
-        def say(done: int, total: int, failed: int) -> None:
+        def say(text: str, done: int, total: int) -> None:
             nonlocal last_s, first
             first = done if first is None else first
             now_s = time.monotonic()
@@ -187,7 +246,6 @@ def showing(quiet: bool) -> Iterator[Progress | None]:
                 return
             last_s = now_s
             left_s = (now_s - start_s) / (done - first) * (total - done)
-            text = f"{done} of {total} points, {failed} failed, about {left_s:.0f} s left"
-            print(text, file=sys.stderr)
+            print(f"{text}: {done} of {total}, about {left_s:.0f} s left", file=sys.stderr)
 
         yield say
