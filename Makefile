@@ -16,7 +16,7 @@ test: .venv/dev
 # Other random worlds than yesterday, so many for each law: make soak EXAMPLES=100000
 EXAMPLES ?= 20000
 soak: .venv/dev
-	MAINSPRING_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/properties
+	MAINSPRING_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/properties tests/executor/test_oip_fuzz.py
 
 lint: .venv/dev
 	$(BIN)/ruff check

@@ -1,0 +1,312 @@
+"""The live system behind HTTP: the Open Inference Protocol v2, and metrics.
+
+    client ──POST infer──► front ──submit──► backend (the controller) ──► workers
+
+Each item of a request is a request of the scheduler's, with a fate of its own; the answer is
+whole, or an error that names the first item that has none. A client that hangs up changes nothing:
+what it asked for still ends, and is counted, once.
+Not here: what the bytes mean (executor/oip.py), and the process around it (mainspring/serve.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from executor.counts import Counts
+from executor.oip import DATATYPES, VERSION, Refused, ServedModel, TensorSpec, parse, reply
+from scheduler.records import Outcome, Reason
+
+SLO_HEADER: Final = "Mainspring-Slo-Ms"
+OUTCOME_HEADER: Final = "Mainspring-Outcome"
+_LENGTH: Final = "Inference-Header-Content-Length"
+
+
+class Answer(NamedTuple):
+    """How one item ended. outputs: without the batch dimension, where there is an answer."""
+
+    outcome: Outcome
+    reason: Reason
+    latency_ns: int
+    batch: int
+    outputs: Mapping[str, np.ndarray]
+
+
+class Backend(Protocol):
+    """What stands behind the front: the live controller."""
+
+    def why_not_ready(self) -> str:
+        """Nothing where it serves; else why not, in one line."""
+
+    async def submit(
+        self, model: int, slo_ns: int | None, inputs: Mapping[str, np.ndarray]
+    ) -> Answer:
+        """Ask the scheduler; the answer is the request's one end. slo_ns: None is the model's."""
+
+
+class Limits(NamedTuple):
+    """What one client, or all together, may make the server hold."""
+
+    body_bytes: int = 64 * 2**20
+    waiting_requests: int = 1_024
+    waiting_bytes: int = 512 * 2**20
+    body_seconds: float = 30.0
+    connections: int = 2_048
+
+
+STATUS: Final = {
+    Outcome.REJECTED: 503,
+    Outcome.TIMED_OUT: 504,
+    Outcome.FAILED: 500,
+    Outcome.UNFINISHED: 503,
+}
+"""The HTTP status of an item without an answer. A missed window is a 503: the next try may do."""
+
+
+def build_app(
+    models: Sequence[ServedModel], backend: Backend, counts: Counts, limits: Limits
+) -> Starlette:
+    """The application, for any ASGI server."""
+    front = _Front(models, backend, counts, limits)
+    model = "/v2/models/{model}"
+    routes = [
+        Route("/v2", _guard(counts, front.server)),
+        Route("/v2/health/live", _guard(counts, front.live)),
+        Route("/v2/health/ready", _guard(counts, front.ready)),
+        Route("/v2/repository/index", _guard(counts, front.index), methods=["POST"]),
+        Route("/v2/models/stats", _guard(counts, front.all_stats)),
+        Route("/metrics", _guard(counts, front.metrics)),
+    ]
+    for path in (model, f"{model}/versions/{{version}}"):
+        routes += [
+            Route(path, _guard(counts, front.metadata)),
+            Route(f"{path}/ready", _guard(counts, front.model_ready)),
+            Route(f"{path}/config", _guard(counts, front.config)),
+            Route(f"{path}/stats", _guard(counts, front.stats)),
+            Route(f"{path}/infer", _guard(counts, front.infer), methods=["POST"]),
+        ]
+    return Starlette(routes=routes, exception_handlers={404: _no_such_path, 405: _no_such_path})
+
+
+class _Front:
+    def __init__(
+        self, models: Sequence[ServedModel], backend: Backend, counts: Counts, limits: Limits
+    ) -> None:
+        self._models = {model.name: (i, model) for i, model in enumerate(models)}
+        self._backend, self._counts, self._limits = backend, counts, limits
+        self._waiting = self._waiting_bytes = 0
+
+    async def infer(self, request: Request) -> Response:
+        index, model = self._find(request)
+        self._check_open()
+        body = await self._body(request)
+        try:
+            asked = parse(
+                model, body, request.headers.get(_LENGTH), request.headers.get(SLO_HEADER)
+            )
+            answers = await self._submit(index, asked.slo_ns, asked.items)
+        finally:
+            self._waiting_bytes -= len(body)
+        for i, answer in enumerate(answers):
+            if answer.outcome not in (Outcome.OK, Outcome.LATE):
+                raise _without_answer(answer, i, len(answers))
+        late = any(answer.outcome is Outcome.LATE for answer in answers)
+        parameters = {
+            "late": late,
+            "latency_ms": round(max(answer.latency_ns for answer in answers) / 1e6, 3),
+            "batch": max(answer.batch for answer in answers),
+        }
+        content, json_length = reply(model, asked, [one.outputs for one in answers], parameters)
+        headers = {OUTCOME_HEADER: "late" if late else "ok"}
+        if json_length is None:
+            return Response(content, headers=headers, media_type="application/json")
+        headers[_LENGTH] = str(json_length)
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
+    def _check_open(self) -> None:
+        if why := self._backend.why_not_ready():
+            raise Refused(503, "not_ready", why)
+        if self._waiting >= self._limits.waiting_requests:
+            raise Refused(
+                503,
+                "queue_full",
+                f"{self._waiting} requests wait already, the most that are allowed; try again",
+            )
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the body, and add its size to what is waiting."""
+        limits = self._limits
+        if encoding := request.headers.get("Content-Encoding"):
+            raise Refused(415, "compressed", f"Content-Encoding {encoding[:40]}; send it plain")
+        stated = request.headers.get("Content-Length", "0")
+        if stated.isascii() and stated.isdigit() and len(stated) < 20:
+            self._check_size(int(stated))
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    self._check_size(size)
+                    chunks.append(chunk)
+        except TimeoutError:
+            seconds = limits.body_seconds
+            raise Refused(408, "slow_body", f"no whole body within {seconds:g} s") from None
+        except ClientDisconnect:
+            raise Refused(400, "disconnected", "the client left before its body ended") from None
+        self._waiting_bytes += size
+        return b"".join(chunks)
+
+    def _check_size(self, size: int) -> None:
+        most = self._limits.body_bytes
+        if size > most:
+            raise Refused(413, "body_too_large", f"a body of over {most} bytes; send less at once")
+        if self._waiting_bytes + size > self._limits.waiting_bytes:
+            raise Refused(503, "memory_full", "too many bytes wait already; try again")
+
+    async def _submit(
+        self, model: int, slo_ns: int | None, items: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[Answer]:
+        if self._waiting + len(items) > self._limits.waiting_requests:
+            raise Refused(503, "queue_full", "too many requests wait already; try again")
+        self._waiting += len(items)
+        self._counts.waiting(self._waiting)
+        try:
+            return await asyncio.gather(
+                *(self._backend.submit(model, slo_ns, item) for item in items)
+            )
+        finally:
+            self._waiting -= len(items)
+            self._counts.waiting(self._waiting)
+
+    async def server(self, request: Request) -> Response:
+        return _json({"name": "mainspring", "version": VERSION, "extensions": EXTENSIONS})
+
+    async def live(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        if why := self._backend.why_not_ready():
+            raise Refused(503, "not_ready", why)
+        return _json({"ready": True})
+
+    async def index(self, request: Request) -> Response:
+        return _json(
+            [
+                {"name": name, "version": VERSION, "state": "READY", "reason": ""}
+                for name in self._models
+            ]
+        )
+
+    async def metadata(self, request: Request) -> Response:
+        _, model = self._find(request)
+        return _json(
+            {
+                "name": model.name,
+                "versions": [VERSION],
+                "platform": "mainspring",
+                "inputs": [_shown(spec) for spec in model.inputs],
+                "outputs": [_shown(spec) for spec in model.outputs],
+            }
+        )
+
+    async def model_ready(self, request: Request) -> Response:
+        """A model that lies on no GPU is ready: loading it is the scheduler's business."""
+        self._find(request)
+        return await self.ready(request)
+
+    async def config(self, request: Request) -> Response:
+        _, model = self._find(request)
+        return _json(
+            {
+                "name": model.name,
+                "platform": "mainspring",
+                "backend": "mainspring",
+                "max_batch_size": model.max_batch,
+                "input": [_configured(spec) for spec in model.inputs],
+                "output": [_configured(spec) for spec in model.outputs],
+                "instance_group": [],
+                "dynamic_batching": {},
+                "parameters": {
+                    "slo_ms": {"string_value": "" if model.slo_ns is None else
+                               f"{model.slo_ns / 1e6:g}"},
+                },
+            }
+        )  # fmt: skip
+
+    async def stats(self, request: Request) -> Response:
+        index, model = self._find(request)
+        return _json({"model_stats": [self._counts.stats(index, model.name)]})
+
+    async def all_stats(self, request: Request) -> Response:
+        return _json({"model_stats": [self._counts.stats(i, name) for name, (i, _) in
+                                      self._models.items()]})  # fmt: skip
+
+    async def metrics(self, request: Request) -> Response:
+        text, media_type = self._counts.exposition()
+        return Response(text, headers={"Content-Type": media_type})
+
+    def _find(self, request: Request) -> tuple[int, ServedModel]:
+        name = request.path_params["model"]
+        version = request.path_params.get("version", VERSION)
+        found = self._models.get(name)
+        if found is None:
+            raise Refused(404, "unknown_model", f"no model {name[:80]!r} is served here")
+        if version != VERSION:
+            raise Refused(404, "unknown_version", f"{name} has version {VERSION} only")
+        return found
+
+
+EXTENSIONS: Final = ["binary_tensor_data", "model_configuration", "statistics", "model_repository"]
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _guard(counts: Counts, handler: _Handler) -> _Handler:
+    async def guarded(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            if request.method == "POST":
+                counts.refused(refused.reason)
+            return _error(refused.status, refused.reason, str(refused))
+
+    return guarded
+
+
+def _without_answer(answer: Answer, i: int, of: int) -> Refused:
+    outcome, reason = answer.outcome, answer.reason
+    status = 503 if reason is Reason.MISSED_WINDOW else STATUS[outcome]
+    why = (reason or outcome).name.lower()
+    item = f"item {i} of {of}: " if of > 1 else ""
+    return Refused(status, why, f"{item}{outcome.name.lower()}: {why.replace('_', ' ')}")
+
+
+def _error(status: int, reason: str, message: str) -> Response:
+    headers = {"Retry-After": "1"} if status == 503 else None
+    content = msgspec.json.encode({"error": message, "reason": reason})
+    return Response(content, status, headers, media_type="application/json")
+
+
+async def _no_such_path(request: Request, error: Any) -> Response:
+    return _error(error.status_code, "unknown_path", f"{request.method} {request.url.path[:80]}: "
+                  "no such thing here; GET /v2 says what this is")  # fmt: skip
+
+
+def _json(content: Any) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def _shown(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": [-1, *spec.shape]}
+
+
+def _configured(spec: TensorSpec) -> dict[str, Any]:
+    assert spec.datatype in DATATYPES
+    return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": list(spec.shape)}

@@ -1,0 +1,80 @@
+"""The process side of the front: a socket, limits on connections, and an orderly end.
+
+On SIGTERM or Ctrl-C the server takes no new request, answers everything in flight, and returns. A
+second signal ends the wait.
+Not here: what is answered (executor/front.py).
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+
+from executor.front import Limits
+
+IN_FLIGHT_S: Final = 60
+"""How long requests in flight may still take after the first signal."""
+IDLE_S: Final = 30
+"""An open connection that asks for nothing is closed after this long."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn would raise the signals again afterwards, and so end us before our summary."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        try:
+            for number in numbers:
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        except (RuntimeError, ValueError):  # another thread than the first takes no signals
+            numbers = ()  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+class HttpServer:
+    """One front on one address. app: as `build_app` makes it; port 0 takes a free one."""
+
+    def __init__(self, app: Any, host: str, port: int, limits: Limits) -> None:
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                limit_concurrency=limits.connections,
+                timeout_keep_alive=IDLE_S,
+                timeout_graceful_shutdown=IN_FLIGHT_S,
+                server_header=False,
+            )
+        )
+
+    async def serve(self, on_start: Callable[[str], None]) -> None:
+        """Serve until a signal or `stop`. on_start: is told the address once it is open.
+
+        Raises OSError where the address cannot be had.
+        """
+        task = asyncio.create_task(self._server.serve())
+        while not (self._server.started or task.done()):
+            await asyncio.sleep(0.01)
+        if self._server.started:
+            (host, port), *_ = (
+                socket.getsockname()[:2]
+                for server in self._server.servers
+                for socket in server.sockets
+            )
+            on_start(f"http://{host}:{port}")
+        await task
+
+    def stop(self) -> None:
+        """Take no new requests; `serve` returns once what is in flight is answered."""
+        self._server.should_exit = True
