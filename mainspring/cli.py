@@ -254,6 +254,34 @@ def run(
 
 
 @app.command()
+def validate(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")] = Path(
+        "scenarios/live.toml"
+    ),
+    policy: Annotated[str, typer.Option(help="Which one.")] = "clockwork",
+    repeats: Annotated[int, typer.Option(min=1, max=20, help="Live runs.")] = 3,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    out: Annotated[Path | None, typer.Option(help="runs/NAME-TIME by default.")] = None,
+    json: Json = False,
+) -> None:
+    """Run live and in simulation, compare, and say whether the simulation can be trusted here.
+
+    Exit code 0: trust; 4: trust with care; 5: do not trust.
+    """
+    from mainspring.validate import print_validation
+    from mainspring.validate import validate as validate_scenario
+
+    loaded = load_scenario(scenario, set_ or [])
+    with _progress(json) as progress:
+        came = validate_scenario(loaded, out or default_out(loaded), policy, repeats, progress)
+    if json:
+        _print_json(came.to_json())
+    else:
+        print_validation(came)
+    raise typer.Exit(came.exit_code)
+
+
+@app.command()
 def live(
     scenario: Annotated[
         Path,

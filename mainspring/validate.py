@@ -1,0 +1,69 @@
+"""`mainspring validate`: a scenario live, the same in simulation, and whether they agree.
+
+    OUT/live-1, live-2, ...   the live runs; several give the spread
+    OUT/simulated             the same arrivals in simulation
+Not here: the judgement (mainspring.agreement). The simulation has no delays yet: what messages
+and the worker's loop cost on this machine is in the difference.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mainspring.agreement import Check, compare, verdict
+from mainspring.document import ScenarioError
+from mainspring.live import run_live
+from mainspring.run import Progress, run
+from mainspring.scenario import Scenario
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """What came of it. exit_code: one a verdict, 0, 4 or 5."""
+
+    verdict: str
+    exit_code: int
+    checks: list[Check]
+
+    def to_json(self) -> bytes:
+        """The verdict and every check, with its grade in words."""
+        table: Any = msgspec.to_builtins(self)
+        for check, row in zip(self.checks, table["checks"], strict=True):
+            row["grade"] = check.grade.name.lower()
+        return msgspec.json.format(msgspec.json.encode(table), indent=2)
+
+
+def validate(
+    scenario: Scenario, out: Path, policy: str, repeats: int, progress: Progress | None = None
+) -> Validation:
+    """Run one policy live `repeats` times and once in simulation, and compare.
+
+    p99 is judged where the machine has a core for each worker beside the controller's.
+    """
+    if out.exists():
+        raise ScenarioError(f"{out} is there already; choose another --out")
+    live = [out / f"live-{i + 1}" for i in range(repeats)]
+    for directory in live:
+        (done,) = run_live(scenario, directory, [policy], progress)
+        if done.summary.interrupted:
+            raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
+    run(scenario, out / "simulated", [policy], progress)
+    free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
+    checks = compare(live, out / "simulated", free_core=free_core)
+    words, code = verdict(checks)
+    return Validation(words, code, checks)
+
+
+def print_validation(came: Validation) -> None:
+    """Every check in a line, then the verdict."""
+    for check in came.checks:
+        numbers = [
+            f"{name} {value:.4g}"
+            for name in ("live", "simulated", "difference", "tolerance")
+            if (value := getattr(check, name)) is not None
+        ]
+        print(f"{check.grade.name.lower():<6} {check.name}: {', '.join(numbers)}")
+        if check.reason:
+            print(f"       {check.reason}; {check.advice}")
+    print(f"\n{came.verdict}")
