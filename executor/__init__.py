@@ -1,1 +1,1 @@
-"""The real world: the same actions on real devices. Nothing is here yet; see CHANGELOG.md."""
+"""The real world: a controller, its worker processes, and what they run actions on."""
