@@ -394,14 +394,14 @@ def impossible(asks: Sequence[Asked], target: Target) -> str | None:
             f"no number of GPUs meets this: {worst.model}{others} cannot be answered within "
             f"{worst.slo_ns / 1e6:g} ms, for that takes {worst.fastest_ns / 1e6:.4g} ms on an idle "
             f"GPU, messages included; that is {1 - share:.2%} of the requests. "
-            f"The nearest ask: slo_ms = {_up(need_ns)}{ask_less}"
+            f"The nearest ask that is not ruled out: slo_ms = {_up(need_ns)}{ask_less}"
         )
     if target.p99_ms is not None and asks:
         need_ns = _quantile([(ask.fastest_ns, ask.n) for ask in asks], 0.99)
         if need_ns > target.p99_ms * 1e6:
             return (
                 f"no number of GPUs meets this: on idle GPUs 1% of the requests take "
-                f"{need_ns / 1e6:.4g} ms or more. The nearest ask: --p99-ms {_up(need_ns)}"
+                f"{need_ns / 1e6:.4g} ms or more. The nearest ask that is not ruled out: --p99-ms {_up(need_ns)}"
             )
     return None
 

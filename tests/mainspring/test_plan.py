@@ -1,0 +1,201 @@
+"""Plans: the number that a closed form gives, and what is said where there is none."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import mainspring
+from mainspring.document import ScenarioError
+from mainspring.trials import Asked, Target, impossible
+
+BATCHES = {1: 4.0, 2: 6.0, 4: 10.0, 8: 18.0}
+"""Execution in ms of the one model: 2 ms, and 2 ms a request."""
+
+PROFILE = f"""\
+schema = 1
+device = "bench"
+source = "made up"
+licence = "none"
+
+[models.m]
+weights_bytes = 16_777_216
+input_bytes = 0
+output_bytes = 0
+load_ms = 1.0
+exec_ms = {{ {", ".join(f"{batch} = {ms}" for batch, ms in BATCHES.items())} }}
+"""
+
+
+@pytest.fixture
+def here():
+    """An executor that starts at once: threads of this process."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+@pytest.fixture
+def case(tmp_path, monkeypatch):
+    """One model, asked for at a constant rate; the table of a scenario."""
+    monkeypatch.chdir(tmp_path)
+    Path("bench.toml").write_text(PROFILE)
+
+    def case(rate_rps: float, slo_ms: float, policy: str) -> dict:
+        return {
+            "name": "closed-form",
+            "duration_s": 1.0,
+            "warmup_s": 0.4,
+            "slo_ms": slo_ms,
+            "cluster": {"pages": 8},
+            "models": [{"profile": "bench.toml/m"}],
+            "workload": [{"kind": "constant", "rate_rps": rate_rps}],
+            "policy": {policy: {}},
+        }
+
+    return case
+
+
+@pytest.mark.parametrize(
+    ("rate_rps", "slo_ms"), [(100, 5.0), (260, 4.5), (510, 9.0), (740, 20.0), (1130, 6.0)]
+)
+def test_one_request_at_a_time_takes_rate_times_service(case, here, rate_rps, slo_ms):
+    """D/D/n: requests come every 1/rate, each GPU is busy for S = 4 ms with one of them.
+
+    With n GPUs each gets every n-th request, every n/rate. If n/rate >= S nobody waits, and all
+    are answered after S, which is within the SLO. If n/rate < S the queue grows without bound,
+    and FIFO, which drops nothing, is late for good. So it takes ceil(rate * S).
+    """
+    expected = math.ceil(rate_rps * BATCHES[1] / 1e3)
+
+    plan = mainspring.plan(case(rate_rps, slo_ms, "fifo"), out="out", executor=here)
+
+    assert plan.gpus == expected
+
+
+@pytest.mark.parametrize(
+    ("rate_rps", "slo_ms", "batch"),
+    [(600, 13.0, 2), (900, 15.0, 2), (390, 25.0, 4), (1100, 30.0, 4), (860, 50.0, 8)],
+)
+def test_with_batches_it_takes_rate_times_service_over_the_largest_batch_in_time(
+    case, here, rate_rps, slo_ms, batch
+):
+    """The longest batch that ends within the SLO bounds what a GPU can serve, from both sides.
+
+    At least: a batch of b serves at most b requests in E(b), and b / E(b) grows with b; no batch
+    with E(b) > SLO is in time for anyone. With b* the largest that is, n GPUs serve at most
+    n b* / E(b*), so n >= 0.999 rate E(b*) / b*.
+    Enough: with batches of b and 2 E(b) <= SLO a request that comes while a batch runs waits for
+    less than E(b), and is done E(b) later. n >= rate E(b) / b GPUs keep up. The cases are such
+    that both give the same number.
+    """
+    b_star = max(b for b, ms in BATCHES.items() if ms <= slo_ms)
+    at_least = math.ceil(0.999 * rate_rps * BATCHES[b_star] / b_star / 1e3)
+    assert 2 * BATCHES[batch] <= slo_ms
+    enough = math.ceil(rate_rps * BATCHES[batch] / batch / 1e3)
+    assert at_least == enough, "not a case with a known answer"
+
+    plan = mainspring.plan(case(rate_rps, slo_ms, "edf"), out="out", executor=here)
+
+    assert plan.gpus == enough
+
+
+def test_a_fleet_of_one_fewer_fails_and_the_evidence_is_kept(case, here):
+    plan = mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here)
+
+    answer = plan.answer
+    verdicts = {row.gpus: row.verdict for row in answer.fleets if row.variant == "as given"}
+    assert (answer.gpus, verdicts[2], verdicts[3], verdicts[4]) == (3, "fails", "meets", "meets")
+    assert answer.survives_loss_with == 4
+    assert "execution binds" in answer.binds[0]
+    text = repr(plan)
+    questions = ["What fleet?", "What binds?", "How much headroom?", "What to change next?"]
+    assert sorted(questions, key=text.index) == questions
+    rows = pq.read_table("out/table.parquet").to_pylist()
+    assert {row["gpus"] for row in rows} >= {2, 3, 4}
+    assert all(Path("out", row["directory"], "summary.json").is_file() for row in rows)
+    assert mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here).answer == answer
+
+
+def test_twice_the_traffic_takes_the_number_of_the_closed_form(case, here):
+    """510 requests of 4 ms a second take 2.04 GPUs; 1.2 and 2 times that 2.448 and 4.08."""
+    plan = mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here)
+
+    assert plan.answer.headroom[0].startswith("1.2 times the traffic: 3 GPUs, meets the target")
+    assert plan.answer.headroom[1].endswith("it takes 5")
+
+
+def test_memory_that_binds_is_told_from_execution(case, here):
+    """Two models take turns where there is room for one; a load takes longer than the SLO."""
+    text = PROFILE.replace("load_ms = 1.0", "load_ms = 30.0")
+    Path("bench.toml").write_text(text + text[text.index("[models.m]") :].replace(".m]", ".n]"))
+    table = case(100, 20.0, "fifo")
+    table["models"] = [{"profile": "bench.toml/*"}]
+    table["cluster"]["pages"] = 1
+    table["workload"][0]["weights"] = "turns"
+
+    plan = mainspring.plan(table, 0.99, out="out", executor=here)
+
+    assert plan.gpus == 2
+    assert plan.answer.binds[0].startswith(("memory binds", "PCIe binds"))
+
+
+def test_an_ask_below_the_batch_of_one_is_answered_at_once_with_the_nearest(case, here):
+    plan = mainspring.plan(case(100, 3.9, "fifo"), out="out", executor=here)
+
+    assert not plan.answer.feasible
+    assert plan.answer.fleets == []
+    assert "takes 4 ms on an idle GPU" in plan.answer.why
+    assert plan.answer.why.endswith("slo_ms = 4")
+    assert plan.answer.why in repr(plan)
+
+
+def test_a_target_that_spares_the_slow_model_is_the_other_way_out():
+    asks = [
+        Asked("fast", 600, 10_000_000, 2_000_000, 2e6),
+        Asked("slow", 400, 10_000_000, 12_500_000, math.inf),
+    ]
+    reason = impossible(asks, Target(0.9, None, 0.95))
+    assert reason is not None
+    assert "slow cannot be answered within 10 ms" in reason
+    assert reason.endswith("slo_ms = 12.5, or --target-attainment 0.6")
+    assert impossible(asks, Target(0.6, None, 0.95)) is None
+    tail = impossible(asks, Target(0.6, 5.0, 0.95))
+    assert tail is not None
+    assert tail.endswith("--p99-ms 12.5")
+
+
+def test_the_cheaper_kind_of_gpu_wins_though_it_takes_more_of_them(case, here):
+    """The same model takes half the time on the big GPU, which costs three times as much."""
+    half = ", ".join(f"{batch} = {ms / 2}" for batch, ms in BATCHES.items())
+    whole = ", ".join(f"{batch} = {ms}" for batch, ms in BATCHES.items())
+    Path("big.toml").write_text(PROFILE.replace(whole, half))
+    Path("prices.toml").write_text(
+        '[[gpu]]\nkind = "big"\nprofile = "big.toml"\nprice_per_hour = 3.0\n'
+        '[[gpu]]\nkind = "small"\nprofile = "bench.toml"\nprice_per_hour = 1.0\n'
+    )
+    plan = mainspring.plan(case(510, 9.0, "fifo"), prices="prices.toml", out="out", executor=here)
+    assert (plan.answer.kind, plan.gpus, plan.answer.price_per_hour) == ("small", 3, 3.0)
+
+
+def test_a_question_that_cannot_be_asked_is_one_line(case, here):
+    with pytest.raises(ScenarioError, match=r"--target-attainment 99\.9; expected a share"):
+        mainspring.plan(case(100, 5.0, "fifo"), 99.9, out="out", executor=here)
+    table = case(100, 5.0, "fifo")
+    del table["slo_ms"]
+    with pytest.raises(ScenarioError, match="has no SLO to attain"):
+        mainspring.plan(table, out="out", executor=here)
+
+
+def test_ctrl_c_tells_what_is_known_so_far(case, here):
+    def interrupt(text, done, total):
+        if done == 7:
+            raise KeyboardInterrupt
+
+    plan = mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here, progress=interrupt)
+    assert plan.answer.interrupted
+    assert plan.gpus is None
+    assert [row.verdict for row in plan.answer.fleets] == ["fails"]
+    assert "interrupted" in repr(plan)
+    assert mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here).gpus == 3
