@@ -401,7 +401,8 @@ def impossible(asks: Sequence[Asked], target: Target) -> str | None:
         if need_ns > target.p99_ms * 1e6:
             return (
                 f"no number of GPUs meets this: on idle GPUs 1% of the requests take "
-                f"{need_ns / 1e6:.4g} ms or more. The nearest ask that is not ruled out: --p99-ms {_up(need_ns)}"
+                f"{need_ns / 1e6:.4g} ms or more. The nearest ask that is not ruled out: "
+                f"--p99-ms {_up(need_ns)}"
             )
     return None
 
