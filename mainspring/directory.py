@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -114,6 +115,7 @@ def write_record(scenario: Scenario, policies: Sequence[PolicyChoice], directory
         raise _cannot_write(directory, error) from None
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

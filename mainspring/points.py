@@ -311,7 +311,7 @@ class Workers:
                 "--dask needs Dask, which is not installed; pip install 'mainspring[dask]'"
             ) from None
         try:
-            client = Client(address, timeout="10s", set_as_default=False)
+            client = Client(address, timeout="5s", set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise ScenarioError(
                 f"--dask {address}: {error}; expected the address of a dask scheduler, "
@@ -334,17 +334,29 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is not None and self._stop:
             self._stop(self._executor)  # nobody waits for what is under way
-        self._executor.shutdown(wait=kind is None, cancel_futures=True)
+        self._executor.shutdown(wait=kind is None)
         if kind is None and self._stop:
             self._stop(self._executor)
 
     def run(self, jobs: Sequence[Job], report: Callable[[Job, Outcome], None]) -> None:
         """Run jobs, in about that order, and report each when it is done."""
         queue = deque(jobs)
+        under_way: dict[Future[Outcome], Job] = {}
+        try:
+            self._run(queue, under_way, report)
+        finally:
+            for future in under_way:  # of a caller's own executor, say, that goes on
+                future.cancel()
+
+    def _run(
+        self,
+        queue: deque[Job],
+        under_way: dict[Future[Outcome], Job],
+        report: Callable[[Job, Outcome], None],
+    ) -> None:
         suspects: deque[Job] = deque()  # were under way when a process died: now one by one
         deaths: Counter[str] = Counter()
         breaks: int | None = 0  # None once a point has been done
-        under_way: dict[Future[Outcome], Job] = {}
         while queue or suspects or under_way:
             lost: list[Job] = []
             while (suspects or queue) and len(under_way) < (1 if suspects else self.under_way):
