@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import tomli_w
@@ -51,6 +51,7 @@ class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib.
 
+    memory: whether a model lies on any free pages, or has to lie in one piece.
     lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
     they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
     GPU to itself.
@@ -60,6 +61,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lanes: Count = 1
     page_mib: Count = 16
     pages: Count
+    memory: Literal["pages", "contiguous"] = "pages"
     delays_us: DelaysUs = DelaysUs()
 
 

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from mainspring.scenario import Model, PolicyChoice, Scenario
 from results import RunWriter
 from scheduler.journal import Record
+from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from sim.cluster import Client, Cluster, Delays, OpenLoop
 from sim.gpu import ModelCost, SimGpu
@@ -73,7 +75,10 @@ def build_world(
         policy_rng=generator(seed, Purpose.POLICY),
         record=record,
         keys=_inputs(scenario),
-        gpu_kind=SharedGpu if cluster.lanes > 1 else SimGpu,
+        gpu_kind=partial(
+            SharedGpu if cluster.lanes > 1 else SimGpu,
+            memory=Contiguous if cluster.memory == "contiguous" else None,
+        ),
     )
 
 

@@ -82,7 +82,7 @@ class Status(IntEnum):
     MISSED = 1
     """It could not start inside its window, so it did not start."""
     FAILED = 2
-    """It could not start for another reason (`Why`)."""
+    """It could not start for another reason (`Why`), or it went wrong."""
 
 
 class Why(IntEnum):
@@ -94,6 +94,10 @@ class Why(IntEnum):
     ALREADY_LOADED = 3
     NO_PAGES = 4
     IN_USE = 5
+    NO_SPACE = 6
+    """Enough pages are free, but not side by side, where a model has to lie in one piece."""
+    DEVICE_ERROR = 7
+    """It started, and went wrong on the device."""
 
 
 class Result(msgspec.Struct, gc=False):

@@ -7,7 +7,7 @@ durations of what is outstanding to the end of what is finished.
 
 from collections import OrderedDict
 
-from scheduler.records import FOREVER, GpuInfo
+from scheduler.records import FOREVER, GpuInfo, Why
 
 
 class EngineView:
@@ -67,6 +67,7 @@ class GpuView:
         self.id = info.id
         self.lane = info.lanes[0]
         self.free_pages = info.pages
+        self._no_hole = FOREVER  # since the last pages came free, none for so many side by side
         self.ready: OrderedDict[int, None] = OrderedDict()
         self.loading: set[int] = set()
         self.in_use: dict[int, int] = {}
@@ -77,23 +78,33 @@ class GpuView:
         """Whether the model is on this GPU or on its way."""
         return model in self.ready or model in self.loading
 
+    def fits(self, pages: int, freed: int = 0) -> bool:
+        """Whether a model may fit, once models of `freed` pages in all have been evicted.
+
+        Enough free pages may not be side by side (`Why.NO_SPACE`). After such a failure no model
+        of that size or above is believed to fit until something else has been evicted.
+        """
+        return self.free_pages + freed >= pages and (freed > 0 or pages < self._no_hole)
+
     def load(self, model: int, pages: int) -> None:
         """A load was sent."""
         self.free_pages -= pages
         self.loading.add(model)
 
-    def loaded(self, model: int, pages: int, *, done: bool) -> None:
-        """A load came back."""
+    def loaded(self, model: int, pages: int, why: Why = Why.NOTHING) -> None:
+        """A load came back. why: it is not done."""
         self.loading.discard(model)
-        if done:
+        if why is Why.NOTHING:
             self.ready[model] = None
         else:
             self.free_pages += pages
+            self._no_hole = pages if why is Why.NO_SPACE else FOREVER
 
     def unload(self, model: int, pages: int) -> None:
         """An unload was sent."""
         del self.ready[model]
         self.free_pages += pages
+        self._no_hole = FOREVER
 
     def unload_failed(self, model: int, pages: int) -> None:
         """An unload came back undone: the model is still there."""

@@ -13,6 +13,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Final
 
+from scheduler.memory import Memory, NoSpace, Place
 from scheduler.records import Action, Infer, Load, Result, Status, Unload, Why
 
 
@@ -39,13 +40,20 @@ class Worker:
 
     pages_of_model: pages that each model's weights take, by model index.
     pages: the GPU's room, in pages.
+    memory: says on which pages a model lies (`scheduler/memory.py`). Without it pages are counted
+    only: that is all there is to know where any free page will do, and no device to tell.
     """
 
-    def __init__(self, pages_of_model: tuple[int, ...], pages: int) -> None:
+    def __init__(
+        self, pages_of_model: tuple[int, ...], pages: int, memory: Memory | None = None
+    ) -> None:
         self.pages = pages
         self.pages_used = 0
         self.residence: dict[int, Residence] = {}
         """Models that are not absent."""
+        self.places: dict[int, Place] = {}
+        """Where they lie, if there is a memory that knows."""
+        self._memory = memory
         self.pages_of_model = pages_of_model
         self._running: list[Action | None] = [None, None]
         self._queues: list[list[tuple[int, int, Action]]] = [[], []]
@@ -85,11 +93,25 @@ class Worker:
         self._running[engine] = action
         return action
 
-    def finish(self, engine: Engine, start_ns: int, end_ns: int, duration_ns: int) -> Result:
-        """The running action of `engine` is done."""
+    def finish(
+        self,
+        engine: Engine,
+        start_ns: int,
+        end_ns: int,
+        duration_ns: int,
+        why: Why = Why.NOTHING,
+    ) -> Result:
+        """The running action of `engine` has ended. why: what went wrong, if anything did.
+
+        A model whose load went wrong is absent, and its pages are free.
+        """
         action = self._running[engine]
         assert action is not None, f"engine {engine.name} finished, but nothing was running on it"
         self._running[engine] = None
+        if why is not Why.NOTHING:
+            if type(action) is Load:
+                self._forget(action.model)
+            return Result(action, Status.FAILED, why, start_ns, end_ns, duration_ns)
         if type(action) is Load:
             self.residence[action.model] = Residence.READY
         return Result(action, Status.DONE, Why.NOTHING, start_ns, end_ns, duration_ns)
@@ -104,6 +126,11 @@ class Worker:
         need = self.pages_of_model[model]
         if self.pages_used + need > self.pages:
             return Why.NO_PAGES
+        if self._memory is not None:
+            try:
+                self.places[model] = self._memory.take(need)
+            except NoSpace:
+                return Why.NO_SPACE
         self.pages_used += need
         self.residence[model] = Residence.LOADING
         return Why.NOTHING
@@ -121,7 +148,12 @@ class Worker:
                 why = Why.IN_USE
         if why is not Why.NOTHING:
             return Result(action, Status.FAILED, why, now_ns, now_ns, 0)
+        self._forget(model)
+        return Result(action, Status.DONE, Why.NOTHING, now_ns, now_ns, 0)
+
+    def _forget(self, model: int) -> None:
         del self.residence[model]
         self.pages_used -= self.pages_of_model[model]
         assert self.pages_used >= 0, f"model {model} gave back more pages than it took"
-        return Result(action, Status.DONE, Why.NOTHING, now_ns, now_ns, 0)
+        if self._memory is not None:
+            self._memory.give(self.places.pop(model))

@@ -11,6 +11,7 @@ import numpy as np
 import simpy
 
 from profiles.durations import Durations
+from scheduler.memory import Memory
 from scheduler.records import Action, Infer, Result
 from scheduler.worker import ENGINES, Engine, Worker
 from sim.clock import Clock
@@ -49,6 +50,7 @@ class SimGpu:
     """One GPU. `report` is called with each result at the moment it is known to the worker.
 
     gap_ns: an engine stays idle this long between two actions.
+    memory: makes the memory for so many pages, where it matters on which a model lies.
     """
 
     def __init__(
@@ -59,8 +61,11 @@ class SimGpu:
         gap_ns: int,
         rng: np.random.Generator,
         report: Callable[[Result], None],
+        memory: Callable[[int], Memory] | None = None,
     ) -> None:
-        self.worker = Worker(tuple(cost.pages for cost in costs), pages)
+        self.worker = Worker(
+            tuple(cost.pages for cost in costs), pages, memory(pages) if memory else None
+        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
+from scheduler.memory import Memory
 from scheduler.records import Action, Infer, Result, Status, Unload, Why
 from scheduler.worker import Engine, Residence, Worker
 from sim.clock import Clock
@@ -74,8 +75,11 @@ class SharedGpu:
         report: Callable[[Result], None],
         sharing: Sharing | None = None,
         gaps: Sequence[Callable[[int], int]] | None = None,
+        memory: Callable[[int], Memory] | None = None,
     ) -> None:
-        self.worker = Worker(tuple(cost.pages for cost in costs), pages)
+        self.worker = Worker(
+            tuple(cost.pages for cost in costs), pages, memory(pages) if memory else None
+        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns

@@ -16,7 +16,7 @@ from scheduler.records import (
     Outcome,
 )
 from sim.cluster import Client, Cluster, Delays, OpenLoop
-from sim.gpu import ModelCost
+from sim.gpu import ModelCost, SimGpu
 
 MS = 1_000_000
 
@@ -159,6 +159,7 @@ def run(
     slo_ns: Sequence[Sequence[int]] | None = None,
     record: Any = None,
     keys: Any = None,
+    gpu_kind: Any = SimGpu,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -189,6 +190,7 @@ def run(
         policy_rng=np.random.default_rng(seed),
         record=record,
         keys=keys,
+        gpu_kind=gpu_kind,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)

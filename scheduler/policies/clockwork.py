@@ -449,7 +449,7 @@ class Clockwork:
         elif type(action) is Load:
             gpu.copy.remove(action.id, result.end_ns)
             self._loaders[gpu.id] = gpu
-            gpu.loaded(m.id, m.pages, done=done)
+            gpu.loaded(m.id, m.pages, result.why)
             if done:
                 m.load_ns = m.load_estimator.add(result.duration_ns)
                 m.planned_slo_ns = -1
@@ -457,8 +457,7 @@ class Clockwork:
                 self._came_to(gpu, m)
                 self._schedule_infer(now_ns, gpu, out)
             else:
-                m.copies -= 1
-                self._demand.release(m.id, gpu.id, now_ns)
+                self._lose(now_ns, gpu, m, out)
         elif not done:
             gpu.unload_failed(m.id, m.pages)
             m.copies += 1
@@ -889,12 +888,12 @@ class Clockwork:
             self._loaders[gpu.id] = gpu
 
     def _make_room(self, now_ns: int, gpu: _Gpu, pages: int, out: Actions) -> bool:
-        """Evict until `pages` are free: models that nobody waits for first, each least recently
-        used first. Evicts nothing if it would not be enough."""
-        if gpu.free_pages >= pages:
+        """Evict until a model of `pages` may fit: models that nobody waits for first, each least
+        recently used first. Evicts nothing if it would not be enough."""
+        if gpu.fits(pages):
             return True
         demand = self._demand
-        free = gpu.free_pages
+        freed = 0
         victims = []
         wanted = []
         for model in gpu.ready:
@@ -904,13 +903,13 @@ class Clockwork:
                 wanted.append(model)
                 continue
             victims.append(model)
-            free += self._models[model].pages
-            if free >= pages:
+            freed += self._models[model].pages
+            if gpu.fits(pages, freed):
                 break
-        while free < pages and wanted:
+        while wanted and not gpu.fits(pages, freed):
             victims.append(wanted.pop(0))
-            free += self._models[victims[-1]].pages
-        if free < pages:
+            freed += self._models[victims[-1]].pages
+        if not gpu.fits(pages, freed):
             return False
         for model in victims:
             self._evict(now_ns, gpu, self._models[model], out)
@@ -920,6 +919,10 @@ class Clockwork:
         out.unload(gpu.lane, m.id, now_ns, FOREVER)
         gpu.unload(m.id, m.pages)
         m.ready_on.remove(gpu)
+        self._lose(now_ns, gpu, m, out)
+
+    def _lose(self, now_ns: int, gpu: _Gpu, m: _Model, out: Actions) -> None:
+        """A GPU does not hold the model any more, or will not, as a load failed."""
         m.copies -= 1
         self._demand.release(m.id, gpu.id, now_ns)
         if m.queue and not m.copies:

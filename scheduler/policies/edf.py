@@ -184,7 +184,7 @@ class Edf:
                 else:
                     out.reject(task, Reason.WORKER_FAILED)
         elif type(action) is Load:
-            gpu.loaded(model.id, model.pages, done=done)
+            gpu.loaded(model.id, model.pages, result.why)
             self._loading.discard(model.id)
             model.copies -= not done
         elif not done:
@@ -298,15 +298,15 @@ class Edf:
     def _make_room(self, now_ns: int, gpu: GpuView, model: _Model, out: Actions) -> bool:
         """Evict idle models, least recently used first; none if they would not be enough."""
         victims = []
-        free = gpu.free_pages
+        freed = 0
         for id in gpu.ready:
-            if free >= model.pages:
+            if gpu.fits(model.pages, freed):
                 break
             other = self._models[id]
             if id not in gpu.in_use and not (other.queue and _urgency(other) < _urgency(model)):
                 victims.append(other)
-                free += other.pages
-        if free < model.pages:
+                freed += other.pages
+        if not gpu.fits(model.pages, freed):
             return False
         for victim in victims:
             out.unload(gpu.lane, victim.id, now_ns, FOREVER)

@@ -23,6 +23,7 @@ from scheduler.records import (
     Result,
     Status,
     Unload,
+    Why,
 )
 from scheduler.view import GpuView
 
@@ -72,9 +73,12 @@ class Fifo:
                 out.answer(request.id)
             self._release(gpu)
         else:
-            gpu.loaded(action.model, self._models[action.model].pages, done=done)
+            gpu.loaded(action.model, self._models[action.model].pages, result.why)
             if done:
                 self._infer(now_ns, gpu, request, out)
+            elif result.why is Why.NO_SPACE and gpu.ready:
+                self._load(now_ns, gpu, action.model, out)
+                return
         if not done:
             out.reject(request.id, Reason.WORKER_FAILED)
             if gpu.id not in self._free:
@@ -106,7 +110,7 @@ class Fifo:
 
     def _load(self, now_ns: int, gpu: GpuView, model: int, out: Actions) -> None:
         info = self._models[model]
-        while gpu.free_pages < info.pages:
+        while not gpu.fits(info.pages):
             victim = next(iter(gpu.ready))
             gpu.unload(victim, self._models[victim].pages)
             out.unload(gpu.lane, victim, now_ns, FOREVER)

@@ -4,6 +4,7 @@ import numpy as np
 
 from mainspring import load_scenario
 from mainspring.world import Purpose, build_world, generator
+from scheduler.memory import Contiguous
 from scheduler.records import FOREVER
 
 
@@ -73,3 +74,13 @@ def test_a_workloads_slo_goes_before_its_models(write):
     assert {row[4] for row in open_loop} == {FOREVER}
     assert {row[4] - row[3] for row in closed} == {9_000_000}
     assert {row[2] for row in closed} == {2, 3, 4, 5, 6, 7}  # two clients a model, after the loops
+
+
+def test_models_lie_in_one_piece_where_the_scenario_says_so(write):
+    worlds = {
+        memory: build_world(scenario, scenario.policies[0].build(), Sink())
+        for memory in ("pages", "contiguous")
+        for scenario in [load_scenario(write(), [f"cluster.memory={memory}"])]
+    }
+    kinds = {memory: type(world._gpus[0].worker._memory) for memory, world in worlds.items()}
+    assert kinds == {"pages": type(None), "contiguous": Contiguous}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from profiles.durations import Constant, Durations, Quantiles, Samples
 from scheduler.ledger import Actions
+from scheduler.memory import Contiguous
 from scheduler.policies import POLICIES
 from scheduler.records import (
     FOREVER,
@@ -29,6 +30,7 @@ from scheduler.records import (
     Status,
 )
 from sim.cluster import Client, Delays
+from sim.gpu import SimGpu
 from tests.worlds import MS, ModelSpec, World, run
 
 US = 1_000
@@ -43,7 +45,10 @@ def examples(daily: int) -> settings:
 
 
 class Case(NamedTuple):
-    """A world and its traffic. arrivals: (ns, model, stream)."""
+    """A world and its traffic. arrivals: (ns, model, stream).
+
+    contiguous: a model has to lie in one piece.
+    """
 
     gpus: int
     pages: int
@@ -55,6 +60,7 @@ class Case(NamedTuple):
     end_ns: int
     drain_ns: int
     seed: int
+    contiguous: bool = False
 
     @property
     def stop_ns(self) -> int:
@@ -77,6 +83,7 @@ class Case(NamedTuple):
             streams=[stream for _, _, stream in self.arrivals],
             slo_ns=self.slo_ns,
             record=record,
+            gpu_kind=partial(SimGpu, memory=Contiguous if self.contiguous else None),
         )
 
 
@@ -130,8 +137,9 @@ def cases(
     delays: bool = True,
     clients: bool = True,
     largest_arrivals: int = 40,
+    pieces: bool = False,
 ) -> Case:
-    """A random world. constant: durations do not vary."""
+    """A random world. constant: durations do not vary. pieces: models may have to lie in one."""
     models = tuple(
         draw(_model(_constant if constant else _any_kind)) for _ in range(draw(st.integers(1, 6)))
     )
@@ -177,6 +185,7 @@ def cases(
         end_ns=end_ns,
         drain_ns=draw(st.sampled_from([0, 5 * MS, 1000 * MS])),
         seed=draw(st.integers(0, 3)),
+        contiguous=pieces and draw(st.booleans()),
     )
 
 

@@ -25,19 +25,19 @@ def obeys_the_laws(case: Case, policy: Any) -> None:
 
 
 @examples(200)
-@given(cases())
+@given(cases(pieces=True))
 def test_fifo_obeys_the_laws(case: Case) -> None:
     obeys_the_laws(case, Choice("fifo", {}).build())
 
 
 @examples(500)
-@given(cases(), clockworks())
+@given(cases(pieces=True), clockworks())
 def test_clockwork_obeys_the_laws(case: Case, choice: Choice) -> None:
     obeys_the_laws(case, choice.build())
 
 
 @examples(600)
-@given(cases(), st.integers(0, 2**32))
+@given(cases(pieces=True), st.integers(0, 2**32))
 def test_nonsense_is_refused_counted_and_without_effect(case: Case, seed: int) -> None:
     hostile = Hostile(seed)
     seen = Recorder(hostile)
@@ -47,14 +47,14 @@ def test_nonsense_is_refused_counted_and_without_effect(case: Case, seed: int) -
 
 
 @examples(100)
-@given(cases(), st.one_of(FIFO, clockworks()))
+@given(cases(pieces=True), st.one_of(FIFO, clockworks()))
 def test_nobody_who_makes_sense_is_ever_refused(case: Case, choice: Choice) -> None:
     world = case.run(choice.build())
     assert not any(world.cluster.controller.out.refusals)
 
 
 @examples(150)
-@given(cases(), st.one_of(FIFO, clockworks()))
+@given(cases(pieces=True), st.one_of(FIFO, clockworks()))
 def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
     first, second = (case.run(choice.build()).sink for _ in range(2))
     assert first.requests == second.requests

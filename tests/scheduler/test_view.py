@@ -3,7 +3,7 @@ after now, and an engine is stuck when its oldest action is overdue by more than
 
 import pytest
 
-from scheduler.records import FOREVER, GpuInfo
+from scheduler.records import FOREVER, GpuInfo, Why
 from scheduler.view import EngineView, GpuView
 
 
@@ -75,19 +75,19 @@ def gpu() -> GpuView:
 def test_pages_are_taken_when_a_load_is_sent(gpu: GpuView) -> None:
     gpu.load(0, 4)
     assert (gpu.free_pages, gpu.holds(0), list(gpu.ready)) == (6, True, [])
-    gpu.loaded(0, 4, done=True)
+    gpu.loaded(0, 4)
     assert (gpu.free_pages, gpu.holds(0), list(gpu.ready)) == (6, True, [0])
 
 
 def test_a_failed_load_gives_its_pages_back(gpu: GpuView) -> None:
     gpu.load(0, 4)
-    gpu.loaded(0, 4, done=False)
+    gpu.loaded(0, 4, Why.DEVICE_ERROR)
     assert (gpu.free_pages, gpu.holds(0)) == (10, False)
 
 
 def test_a_failed_unload_takes_them_again(gpu: GpuView) -> None:
     gpu.load(0, 4)
-    gpu.loaded(0, 4, done=True)
+    gpu.loaded(0, 4)
     gpu.unload(0, 4)
     assert (gpu.free_pages, gpu.holds(0)) == (10, False)
     gpu.unload_failed(0, 4)
@@ -97,7 +97,7 @@ def test_a_failed_unload_takes_them_again(gpu: GpuView) -> None:
 def test_models_are_kept_least_recently_used_first(gpu: GpuView) -> None:
     for model in (0, 1, 2):
         gpu.load(model, 1)
-        gpu.loaded(model, 1, done=True)
+        gpu.loaded(model, 1)
     assert list(gpu.ready) == [0, 1, 2]
     gpu.use(0)
     assert list(gpu.ready) == [1, 2, 0]
@@ -107,7 +107,7 @@ def test_models_are_kept_least_recently_used_first(gpu: GpuView) -> None:
 
 def test_a_model_is_in_use_until_its_last_batch_is_back(gpu: GpuView) -> None:
     gpu.load(0, 1)
-    gpu.loaded(0, 1, done=True)
+    gpu.loaded(0, 1)
     gpu.use(0)
     gpu.use(0)
     gpu.used(0)
