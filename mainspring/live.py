@@ -114,6 +114,11 @@ def _check(scenario: Scenario) -> None:
     spec = scenario.spec
     if any(workload.__struct_config__.tag == "closed" for workload in spec.workload):
         raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
+    if spec.cluster.memory != "pages":
+        raise ScenarioError(
+            f'cluster.memory = "{spec.cluster.memory}": live workers have pages only; '
+            "leave the key out, or run it in simulation"
+        )
     delays = spec.cluster.delays_us
     for name in delays.__struct_fields__:
         if getattr(delays, name):
