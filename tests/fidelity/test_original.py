@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from mainspring.reproduce import original
+from mainspring.reproduce.rows import Row
 from workloads import ClockworkClient
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -39,6 +41,7 @@ def test_the_artifact_is_within_the_tolerances_in_every_row_but_the_known() -> N
     assert len({row.figure for row in judged}) == 23
     assert {row.quantity for row in judged} == {quantity.name for quantity in original.QUANTITIES}
     assert {(row.figure, row.quantity) for row in judged if row.verdict != "holds"} == OFF
+    assert msgspec.json.decode(msgspec.json.encode(rows), type=list[Row]) == rows
     fates = [row for row in rows if row.quantity.startswith("same fate")]
     assert len(fates) == 5
 
