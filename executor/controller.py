@@ -14,7 +14,7 @@ import selectors
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,36 +42,21 @@ from scheduler.ledger import Controller
 from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
-    OUTCOME_OF,
     Action,
-    AnswerKind,
     GpuInfo,
-    Infer,
-    Load,
     ModelInfo,
-    Outcome,
-    Reason,
     Request,
     Result,
     Status,
     Unload,
 )
+from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 
 PING_NS: Final = 100_000_000
-"""Between two looks at a worker's clock."""
+"""A worker hears from us this often at least, or it takes us for gone."""
 
 START_S: Final = 30.0
 """Workers have this long to come up."""
-
-
-class Sink(Protocol):
-    """Where outcomes go; `results.RunWriter` is one."""
-
-    def request(self, row: tuple[int, ...]) -> None:
-        """A request ended. The row is in the order of REQUEST_COLUMNS."""
-
-    def action(self, row: tuple[object, ...]) -> None:
-        """An action ended. The row is in the order of ACTION_COLUMNS."""
 
 
 class LiveError(Exception):
@@ -206,7 +191,7 @@ class LiveCluster:
             self._settle(0)
             return await self._serve(end_ns, drain_ns, watch)
         finally:
-            self._write_unfinished(self.now_ns)
+            write_unfinished(self._sink, self.controller.stop(), self.now_ns)
 
     async def _gather(self) -> None:
         """Wait for every worker, and get to know its clock."""
@@ -278,8 +263,7 @@ class LiveCluster:
             for gpu, actions in by_gpu.items():
                 self._tell(gpu, Do(actions))
         if out.ended:
-            for ended in out.ended:
-                self._write_ended(ended, now_ns)
+            write_ended(self._sink, out.ended, now_ns)
             out.ended.clear()
         for at_ns, key in out.wakes:
             self._wakes[key] = at_ns
@@ -370,53 +354,10 @@ class LiveCluster:
         )
         if type(action) is not Unload and report.status is not Status.FAILED:
             self.starts.append(_punctuality(action, report, offset_ns))
-        self._write_action(gpu, result, sent_ns)
+        write_action(self._sink, result, gpu, sent_ns)
         now_ns = self.now_ns
         self.controller.result(now_ns, result)
         self._settle(now_ns)
-
-    # ---- what is written down
-
-    def _write_ended(
-        self, ended: tuple[Request, AnswerKind, Reason, int, int], end_ns: int
-    ) -> None:
-        request, kind, reason, gpu, batch = ended
-        if kind is AnswerKind.NONE:
-            outcome = OUTCOME_OF[reason]
-        else:
-            outcome = Outcome.OK if end_ns <= request.deadline_ns else Outcome.LATE
-        self._sink.request(
-            (
-                request.id, request.model, request.client, request.arrival_ns,
-                request.deadline_ns, end_ns, outcome, reason, kind, gpu, batch, request.cold,
-            )
-        )  # fmt: skip
-
-    def _write_action(self, gpu: int, result: Result, sent_ns: int) -> None:
-        action = result.action
-        batch = tasks = 0
-        if type(action) is Infer:
-            batch, tasks = action.batch, len(action.tasks)
-        self._sink.action(
-            (
-                action.id, _TYPES[type(action)], gpu, action.model, batch, tasks,
-                action.earliest_ns, action.latest_ns, action.expected_ns, sent_ns,
-                result.start_ns, result.end_ns, result.duration_ns, result.status, result.why,
-            )
-        )  # fmt: skip
-
-    def _write_unfinished(self, now_ns: int) -> None:
-        for request in self.controller.stop():
-            self._sink.request(
-                (
-                    request.id, request.model, request.client, request.arrival_ns,
-                    request.deadline_ns, now_ns, Outcome.UNFINISHED, Reason.NOTHING,
-                    AnswerKind.NONE, -1, 0, request.cold,
-                )
-            )  # fmt: skip
-
-
-_TYPES: Final[dict[type[Action], str]] = {Load: "load", Unload: "unload", Infer: "infer"}
 
 
 def _by_clock(action: Action, offset_ns: int) -> Action:

@@ -22,23 +22,17 @@ import numpy as np
 import simpy
 
 from scheduler.journal import Record, Recorder
-from scheduler.ledger import Controller
+from scheduler.ledger import Controller, Ended
 from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
-    OUTCOME_OF,
     Action,
-    AnswerKind,
     GpuInfo,
-    Infer,
-    Load,
     ModelInfo,
-    Outcome,
-    Reason,
     Request,
     Result,
-    Unload,
 )
+from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
 
@@ -57,16 +51,6 @@ class Delays(NamedTuple):
     decision_per_event_ns: int = 0
     """The controller's own time for an event, and for each action that comes of it."""
     decision_per_action_ns: int = 0
-
-
-class Sink(Protocol):
-    """Where outcomes go; `results.RunWriter` is one."""
-
-    def request(self, row: tuple[int, ...]) -> None:
-        """A request ended. The row is in the order of REQUEST_COLUMNS."""
-
-    def action(self, row: tuple[object, ...]) -> None:
-        """An action ended. The row is in the order of ACTION_COLUMNS."""
 
 
 class OpenLoop(NamedTuple):
@@ -177,7 +161,8 @@ class Cluster:
         try:
             env.run(until=end_ns + drain_ns)
         finally:
-            self._write_unfinished(env.now)
+            unseen = [event[0] for _, event in self._inbox if isinstance(event[0], Request)]
+            write_unfinished(self._sink, (*self.controller.stop(), *unseen), env.now)
 
     # ---- clients
 
@@ -233,6 +218,13 @@ class Cluster:
         self.arrived += 1
         self._handle(self.controller.request, request)
 
+    def _ask_again(self, ended: Sequence[Ended], end_ns: int) -> None:
+        """Closed-loop clients whose requests have ended."""
+        for request, *_ in ended:
+            client = self._clients.get(request.client)
+            if client is not None:
+                self._ask_at(client, max(end_ns + client.think_ns, self.env.now + MIN_RETRY_NS))
+
     # ---- controller
 
     def _handle(self, handler: Callable[..., None], *event: object) -> None:
@@ -278,7 +270,10 @@ class Cluster:
                     self._gpus[gpu].submit(now_ns, action)
             out.sent.clear()
         if out.ended:
-            self._write_ended(out.ended, now_ns + cost_ns + delays.controller_to_client_ns)
+            end_ns = now_ns + cost_ns + delays.controller_to_client_ns
+            write_ended(self._sink, out.ended, end_ns)
+            if self._clients:
+                self._ask_again(out.ended, end_ns)
             out.ended.clear()
         if out.wakes:
             for at_ns, key in out.wakes:
@@ -299,60 +294,10 @@ class Cluster:
 
     def _report(self, result: Result) -> None:
         """A worker has sent a result."""
-        self._write_action(result)
+        action = result.action
+        sent_ns = self._sent_ns.pop(action.id)
+        write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
         self.env.call_in(self._result_ns, partial(self._receive, result))
 
     def _receive(self, result: Result, event: simpy.Event) -> None:
         self._handle(self.controller.result, result)
-
-    # ---- what is written down
-
-    def _write_ended(
-        self, ended: list[tuple[Request, AnswerKind, Reason, int, int]], end_ns: int
-    ) -> None:
-        write = self._sink.request
-        for request, kind, reason, gpu, batch in ended:
-            deadline_ns = request.deadline_ns
-            if kind is AnswerKind.NONE:
-                outcome = OUTCOME_OF[reason]
-            else:
-                outcome = Outcome.OK if end_ns <= deadline_ns else Outcome.LATE
-            write(
-                (
-                    request.id, request.model, request.client, request.arrival_ns, deadline_ns,
-                    end_ns, outcome, reason, kind, gpu, batch, request.cold,
-                )
-            )  # fmt: skip
-            if self._clients:
-                client = self._clients.get(request.client)
-                if client is not None:
-                    self._ask_at(client, max(end_ns + client.think_ns, self.env.now + MIN_RETRY_NS))
-
-    def _write_action(self, result: Result) -> None:
-        action = result.action
-        batch = tasks = 0
-        if type(action) is Infer:
-            batch, tasks = action.batch, len(action.tasks)
-        self._sink.action(
-            (
-                action.id, _TYPES[type(action)], self._out.gpu_of_lane[action.lane],
-                action.model, batch, tasks,
-                action.earliest_ns, action.latest_ns, action.expected_ns,
-                self._sent_ns.pop(action.id), result.start_ns, result.end_ns, result.duration_ns,
-                result.status, result.why,
-            )
-        )  # fmt: skip
-
-    def _write_unfinished(self, now_ns: int) -> None:
-        unseen = [event[0] for _, event in self._inbox if isinstance(event[0], Request)]
-        for request in (*self.controller.stop(), *unseen):
-            self._sink.request(
-                (
-                    request.id, request.model, request.client, request.arrival_ns,
-                    request.deadline_ns, now_ns, Outcome.UNFINISHED, Reason.NOTHING,
-                    AnswerKind.NONE, -1, 0, request.cold,
-                )
-            )  # fmt: skip
-
-
-_TYPES: dict[type[Action], str] = {Load: "load", Unload: "unload", Infer: "infer"}
