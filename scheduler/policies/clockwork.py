@@ -224,8 +224,9 @@ class _Model:
 
     __slots__ = (
         "chain", "copies", "estimators", "exec_ns", "exec_size", "exec_slo_ns", "fifos", "id",
-        "largest", "load_estimator", "load_ns", "load_size", "load_slo_ns", "look_ns", "need_ns",
-        "needed", "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes", "strategies",
+        "largest", "lead_ns", "load_estimator", "load_ns", "load_size", "load_slo_ns", "look_ns",
+        "need_ns", "needed", "next_seq", "pages", "planned_slo_ns", "queue", "ready_on", "sizes",
+        "strategies",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
@@ -242,7 +243,10 @@ class _Model:
         self.needed = (1, *self.sizes[1:])
         """Requests that make a batch of each size; the smallest is padded if need be."""
         self.exec_ns = tuple(exec_ns for _, exec_ns in usable)
-        """Estimates, by `sizes`; replaced as a whole, so that a request can keep its own."""
+        """Estimates, by `sizes`."""
+        self.lead_ns = (0,) * len(usable) if params.order == "deadline" else self.exec_ns
+        """So long before its deadline a strategy is due; replaced as a whole, so that a request
+        can keep its own."""
         self.chain = tuple(sorted(range(len(usable)), key=lambda k: -self.exec_ns[k]))
         """The order in which a request's strategies are looked at: earliest start first."""
         self.largest = _largest_fitting(self.sizes)
@@ -294,9 +298,9 @@ class _Waiting:
 
     __slots__ = (
         "deadline_ns",
-        "exec_ns",
         "exec_size",
         "id",
+        "lead_ns",
         "lines",
         "load_size",
         "model",
@@ -309,7 +313,7 @@ class _Waiting:
         self.deadline_ns = deadline_ns
         self.seq = seq
         self.model = model
-        self.exec_ns = model.exec_ns
+        self.lead_ns = model.lead_ns
         self.exec_size = model.exec_size
         self.load_size = model.load_size
         self.waits = True
@@ -518,7 +522,7 @@ class Clockwork:
         strategies = m.strategies
         while strategies and not strategies[0][3].waits:
             heappop(strategies)
-        start_ns = w.deadline_ns if self._by_deadline else w.deadline_ns - w.exec_ns[m.chain[0]]
+        start_ns = w.deadline_ns - w.lead_ns[m.chain[0]]
         in_line = bool(strategies)
         first = not in_line or start_ns < strategies[0][0]
         self._seq += 1
@@ -613,9 +617,7 @@ class Clockwork:
                     if w.waits and not self._faults.used_up:
                         continue  # the batch was those in front of it
                 elif place + 1 < len(m.chain):  # on to the request's next strategy
-                    start_ns = w.deadline_ns
-                    if not self._by_deadline:
-                        start_ns -= w.exec_ns[m.chain[place + 1]]
+                    start_ns = w.deadline_ns - w.lead_ns[m.chain[place + 1]]
                     heapreplace(strategies, (start_ns, seq, place + 1, w))
                     continue
                 heappop(strategies)
@@ -747,6 +749,8 @@ class Clockwork:
         estimate_ns = m.estimators[k].add(duration_ns)
         if estimate_ns != m.exec_ns[k]:
             m.exec_ns = (*m.exec_ns[:k], estimate_ns, *m.exec_ns[k + 1 :])
+            if not self._by_deadline:
+                m.lead_ns = m.exec_ns
             m.planned_slo_ns = -1
 
     def _came_to(self, gpu: _Gpu, m: _Model) -> None:
@@ -760,8 +764,7 @@ class Clockwork:
             m.strategies = []
             for w in m.queue:
                 self._seq += 1
-                start_ns = w.deadline_ns if self._by_deadline else w.deadline_ns - w.exec_ns[k]
-                m.strategies.append((start_ns, self._seq, 0, w))
+                m.strategies.append((w.deadline_ns - w.lead_ns[k], self._seq, 0, w))
             heapify(m.strategies)
         if m.strategies:
             gpu.take_turn(m.strategies[0][0], m.id)
