@@ -7,6 +7,7 @@ Not here: the processes themselves (executor).
 
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,10 +17,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from mainspring.directory import claimed, default_out, write_record
+from mainspring.directory import default_out
 from mainspring.document import ScenarioError
 from mainspring.journal import JournalWriter, header_of
-from mainspring.run import Progress, stop_on_ctrl_c
+from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, arrivals, cluster_info, generator, open_writer
@@ -72,26 +73,17 @@ def run_live(
     come up.
     """
     _check(scenario)
-    chosen = scenario.choose(policies or ())
     out = default_out(scenario) if out is None else Path(out)
-    done: list[LiveRun] = []
-    with claimed(out) as finished, stop_on_ctrl_c() as stopped:
-        write_record(scenario, chosen, out)
-        for choice in chosen:
-            directory = out if len(chosen) == 1 else out / choice.label
-            if directory != out:
-                write_record(scenario, [choice], directory)
 
-            def watch(now_ns: int, label: str = choice.label) -> bool:
-                if progress is not None:
-                    progress(label, min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
-                return stopped.is_set()
+    def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
+        def watch(now_ns: int) -> bool:
+            if progress is not None:
+                progress(choice.label, min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
+            return stopped.is_set()
 
-            done.append(_run_one(scenario, choice, directory, watch, journal))
-            finished.append(directory)
-            if stopped.is_set():
-                break
-    return done
+        return _run_one(scenario, choice, directory, watch, journal)
+
+    return each_policy(scenario, out, policies, run_one)
 
 
 def as_runs(done: Sequence[LiveRun]) -> Runs:

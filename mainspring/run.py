@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import Any, TypeVar
 
 from mainspring.directory import claimed, default_out, write_record
 from mainspring.document import ScenarioError
@@ -52,22 +52,43 @@ def run(
     where `out` is not empty or there is no such policy. On Ctrl-C the run under way ends early and
     is marked as interrupted; it is the last of those that come back.
     """
-    chosen = scenario.choose(policies or ())
     out = default_out(scenario) if out is None else Path(out)
-    runs: list[Run] = []
-    with claimed(out) as finished, stop_on_ctrl_c() as stopped:
+
+    def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> Run:
+        summary = _run_one(scenario, choice, directory, progress, stopped, journal)
+        return Run(choice.label, directory, summary)
+
+    runs = Runs(each_policy(scenario, out, policies, run_one))
+    _draw(runs, out)
+    return runs
+
+
+T = TypeVar("T")
+
+
+def each_policy(
+    scenario: Scenario,
+    out: Path,
+    policies: Sequence[str] | None,
+    run_one: Callable[[PolicyChoice, Path, threading.Event], T],
+) -> list[T]:
+    """Run each policy in a directory of its own, until Ctrl-C; what `run` and `run_live` share.
+
+    run_one: gets the policy, its directory, and an event that is set when the run should end.
+    """
+    chosen = scenario.choose(policies or ())
+    done: list[T] = []
+    with claimed(out) as finished, _stop_on_ctrl_c() as stopped:
         write_record(scenario, chosen, out)
         for choice in chosen:
             directory = out if len(chosen) == 1 else out / choice.label
             if directory != out:
                 write_record(scenario, [choice], directory)
-            summary = _run_one(scenario, choice, directory, progress, stopped, journal)
-            runs.append(Run(choice.label, directory, summary))
+            done.append(run_one(choice, directory, stopped))
             finished.append(directory)
             if stopped.is_set():
                 break
-    _draw(Runs(runs), out)
-    return Runs(runs)
+    return done
 
 
 def run_alone(scenario: Scenario, choice: PolicyChoice, directory: Path) -> Summary:
@@ -152,7 +173,7 @@ def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> S
 
 
 @contextmanager
-def stop_on_ctrl_c() -> Iterator[threading.Event]:
+def _stop_on_ctrl_c() -> Iterator[threading.Event]:
     """Set the event on the first Ctrl-C. The second one is Python's own KeyboardInterrupt."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
