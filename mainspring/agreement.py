@@ -75,21 +75,69 @@ def compare(live: Sequence[Path], simulated: Path, *, free_core: bool) -> list[C
     core was free for each worker. Raises ResultsError where a directory is not a finished run.
     """
     assert live, "nothing to compare with"
+    runs, expected = [_Run(path) for path in live], _Run(simulated)
     return [
-        *_exact(live, simulated),
-        *_rates(live, simulated),
-        *_latencies(live, simulated, free_core),
-        *_executions(live, simulated),
-        _backlog(live, simulated),
+        *_exact(runs, expected),
+        *_rates(runs, expected),
+        *_latencies(runs, expected, free_core),
+        *_executions(runs, expected),
+        _backlog(runs, expected),
     ]
 
 
-def _exact(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
-    for path in live:
-        arrivals, expected = (_identity(directory) for directory in (path, simulated))
+class _Run:
+    """A finished run, of which every file is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.summary = read_summary(path)
+        outcomes = read_outcomes(path)
+        self.arrival_ns, self.end_ns = (
+            outcomes[name].to_numpy() for name in ("arrival_ns", "end_ns")
+        )
+        self.answered = np.isin(outcomes["outcome"].to_pylist(), ("ok", "late"))
+        by_id = outcomes.select(["id", "model"]).sort_by("id")
+        self.identity = list(zip(by_id["id"].to_pylist(), by_id["model"].to_pylist(), strict=True))
+        """Which requests it got."""
+
+    @property
+    def inside(self) -> npt.NDArray[np.bool_]:
+        """Which requests arrived in the measured span."""
+        first_ns, end_ns = self.summary.warmup_ns, self.summary.end_ns
+        return np.asarray((self.arrival_ns >= first_ns) & (self.arrival_ns < end_ns))
+
+    @property
+    def latency_ms(self) -> npt.NDArray[np.float64]:
+        """Of the answers in the measured span."""
+        return np.asarray((self.end_ns - self.arrival_ns)[self.answered & self.inside] / 1e6)
+
+    def medians(self) -> dict[int, float]:
+        """The median execution in ms, by batch size."""
+        actions = read_actions(self.path).to_pydict()
+        done: dict[int, list[int]] = {}
+        rows: Any = zip(
+            *(actions[key] for key in ("type", "status", "batch", "duration_ns")), strict=True
+        )
+        for kind, status, batch, ns in rows:
+            if kind == "infer" and status == "done":
+                done.setdefault(batch, []).append(ns)
+        return {batch: float(np.median(ns)) / 1e6 for batch, ns in done.items()}
+
+    def drift(self) -> float:
+        """Requests in the system in the span's last quarter less its first, over arrivals."""
+        arrival, end = np.sort(self.arrival_ns), np.sort(self.end_ns)
+        grid = np.linspace(self.summary.warmup_ns, self.summary.end_ns, 101)[1:]
+        backlog = np.searchsorted(arrival, grid) - np.searchsorted(end, grid)
+        arrivals = max(1, int(self.inside.sum()))
+        return float(backlog[-25:].mean() - backlog[:25].mean()) / arrivals
+
+
+def _exact(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
+    for run in live:
+        path = run.path
         yield _exactly(
-            "same arrivals", arrivals == expected,
-            f"{path.name} and {simulated.name} did not get the same requests",
+            "same arrivals", run.identity == simulated.identity,
+            f"{path.name} and {simulated.path.name} did not get the same requests",
             "run both from one scenario and seed, without an interruption",
         )  # fmt: skip
         if (path / JOURNAL).exists():
@@ -99,7 +147,7 @@ def _exact(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
                 f"{path.name}: the journal does not give the same actions again, or has no end",
                 "this is a fault of the policy (a clock or randomness of its own) or of mainspring",
             )  # fmt: skip
-        unchecked = read_summary(path).unchecked_actions_whole_run
+        unchecked = run.summary.unchecked_actions_whole_run
         yield _exactly(
             "order, pages, one fate each", not unchecked,
             f"{path.name}: {unchecked} actions were reported too late for the audit",
@@ -113,14 +161,9 @@ def _exactly(name: str, holds: bool, reason: str, advice: str) -> Check:
     )  # fmt: skip
 
 
-def _identity(directory: Path) -> list[tuple[int, int]]:
-    outcomes = read_outcomes(directory).sort_by("id")
-    return list(zip(outcomes["id"].to_pylist(), outcomes["model"].to_pylist(), strict=True))
-
-
-def _rates(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
-    summaries = [read_summary(path) for path in live]
-    expected = read_summary(simulated)
+def _rates(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
+    summaries = [run.summary for run in live]
+    expected = simulated.summary
     yield _within(
         "goodput, 1/s", [one.goodput_rps for one in summaries], expected.goodput_rps,
         GOODPUT_TOLERANCE, Grade.BAD,
@@ -134,9 +177,9 @@ def _rates(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _latencies(live: Sequence[Path], simulated: Path, free_core: bool) -> Iterator[Check]:
-    runs = [_latency_ms(path) for path in live]
-    expected = _latency_ms(simulated)
+def _latencies(live: Sequence[_Run], simulated: _Run, free_core: bool) -> Iterator[Check]:
+    runs = [run.latency_ms for run in live]
+    expected = simulated.latency_ms
     if not len(expected) or not all(len(run) for run in runs):
         yield Check("latency", Grade.BAD, reason="a run without an answer", advice="lower the load")
         return
@@ -175,25 +218,10 @@ def _within(
     return Check(name, grade, mean, expected, difference, allowed, reason, advice)
 
 
-def _latency_ms(directory: Path) -> npt.NDArray[np.float64]:
-    outcomes = read_outcomes(directory)
-    first_ns, end_ns = _span(directory)
-    arrival, end = (outcomes[name].to_numpy() for name in ("arrival_ns", "end_ns"))
-    answered = np.isin(outcomes["outcome"].to_pylist(), ("ok", "late"))
-    inside = answered & (arrival >= first_ns) & (arrival < end_ns)
-    latency_ms: npt.NDArray[np.float64] = (end - arrival)[inside] / 1e6
-    return latency_ms
-
-
-def _span(directory: Path) -> tuple[int, int]:
-    summary = read_summary(directory)
-    return summary.warmup_ns, summary.end_ns
-
-
-def _executions(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
+def _executions(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
     """By batch size: does the profile hold under load?"""
-    expected = _medians(simulated)
-    runs = [_medians(path) for path in live]
+    expected = simulated.medians()
+    runs = [run.medians() for run in live]
     for batch in sorted(set(expected).intersection(*runs)):
         yield _within(
             f"execution of batch {batch}, ms", [run[batch] for run in runs], expected[batch],
@@ -202,21 +230,10 @@ def _executions(live: Sequence[Path], simulated: Path) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _medians(directory: Path) -> dict[int, float]:
-    actions = read_actions(directory).to_pydict()
-    done: dict[int, list[int]] = {}
-    rows: Any = zip(*(actions[key] for key in ("type", "status", "batch", "duration_ns")),
-                    strict=True)  # fmt: skip
-    for kind, status, batch, ns in rows:
-        if kind == "infer" and status == "done":
-            done.setdefault(batch, []).append(ns)
-    return {batch: float(np.median(ns)) / 1e6 for batch, ns in done.items()}
-
-
-def _backlog(live: Sequence[Path], simulated: Path) -> Check:
+def _backlog(live: Sequence[_Run], simulated: _Run) -> Check:
     """A server that cannot keep up is no fault of the model, as long as both cannot."""
-    drift = float(np.mean([_drift(path) for path in live]))
-    expected = _drift(simulated)
+    drift = float(np.mean([run.drift() for run in live]))
+    expected = simulated.drift()
     name = "growth of the backlog, share of arrivals"
     saturated, predicted = drift > DRIFT, expected > DRIFT
     if saturated == predicted:
@@ -233,14 +250,3 @@ def _backlog(live: Sequence[Path], simulated: Path) -> Check:
         reason=f"only {which} falls behind: the model of the server is wrong",
         advice="look at the executions, and at the controller's own time",
     )  # fmt: skip
-
-
-def _drift(directory: Path) -> float:
-    """Requests in the system at the end of the span minus at its first quarter, over arrivals."""
-    first_ns, end_ns = _span(directory)
-    outcomes = read_outcomes(directory)
-    arrival, end = (np.sort(outcomes[name].to_numpy()) for name in ("arrival_ns", "end_ns"))
-    grid = np.linspace(first_ns, end_ns, 101)[1:]
-    inside = np.searchsorted(arrival, grid) - np.searchsorted(end, grid)
-    arrivals = max(1, int(((arrival >= first_ns) & (arrival < end_ns)).sum()))
-    return float(inside[-25:].mean() - inside[:25].mean()) / arrivals

@@ -30,6 +30,13 @@ Dask = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster instead.")
 ]
 
+Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999)]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change the scenario; repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
@@ -87,19 +94,16 @@ def compare(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Only points with that value; repeatable."),
     ] = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
+    confidence: Confidence = 0.95,
     seeds: Annotated[int, typer.Option(min=2, help="Replications of a scenario.")] = 10,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change the scenario; repeatable."),
-    ] = None,
+    set_: Changes = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Where to; the sweep's directory, or runs/compare-NAME, by default."),
     ] = None,
     jobs: Jobs = None,
     dask: Dask = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare policies on the same arrivals: differences, and how sure they are."""
@@ -153,18 +157,15 @@ def plan(
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Kinds of GPU and their prices.")
     ] = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
+    confidence: Confidence = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 1,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change the scenario; repeatable."),
-    ] = None,
+    set_: Changes = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the evidence; runs/plan-NAME by default.")
     ] = None,
     jobs: Jobs = None,
     dask: Dask = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Find the fewest GPUs that answer in time, what binds, and how much headroom there is."""

@@ -10,8 +10,7 @@ busy counts u, and all are slowed down by `contention` times the sum of what is 
 that is above 1. u is the batch's throughput against the best of its model. On top, a batch that
 has had company takes longer or shorter at random (`jitter`). Weights are copied beside all that.
 
-Measured, not chosen: see `mainspring reproduce clipper sharing`, which fits both numbers with one
-measured file left out, and predicts that file.
+Measured, not chosen: both numbers are fitted, each with one measured file left out (`Sharing`).
 Left out: what containers take beyond the weights; give the GPU fewer pages for that.
 """
 

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from scipy.stats import binomtest
 
-from mainspring.scenario import build_scenario
+from mainspring.scenario import Scenario, build_scenario
 from mainspring.world import build_world, quiet_collector
 from scheduler.records import Outcome, Status
 
@@ -176,8 +177,12 @@ S = TypeVar("S")
 
 def play(table: Mapping[str, Any], sink: S) -> S:
     """Run the scenario in `table` with its one policy, and give the sink back."""
-    scenario = build_scenario(table)
-    (choice,) = scenario.choose(())
+    return play_scenario(build_scenario(table), None, sink)
+
+
+def play_scenario(scenario: Scenario, policy: str | None, sink: S) -> S:
+    """Run a scenario with one policy of its own, by its label; None where it has but one."""
+    (choice,) = scenario.choose([policy] if policy else ())
     world = build_world(scenario, choice.build(), sink)
     with quiet_collector():
         world.run(round(scenario.spec.duration_s * 1e9), round(scenario.spec.drain_s * 1e9))
@@ -204,14 +209,12 @@ def busy_by_bin(
     return np.asarray(took / np.diff(edges_ns) / engines)
 
 
-def wilson(good: int, n: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(good: int, n: int) -> tuple[float, float]:
     """The 95% interval of a share, by Wilson; it stays between 0 and 1."""
     if n == 0:
         return 0.0, 1.0
-    share = good / n
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    return middle - half, min(1.0, middle + half)
+    interval = binomtest(good, n).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 class Gathered(NamedTuple):

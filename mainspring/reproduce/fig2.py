@@ -1,8 +1,7 @@
 """Figure 2: how alike equal batches are on a GPU that does nothing else.
 
-One model, one client, one GPU. What comes out is what went in: the noise of the simulated GPU is
-made from the paper's own number, so this figure shows the model's input and proves nothing. On a
-device it is measured, by `mainspring profile`.
+One model, one client, one GPU. What comes out is what went in, a profile of constants, so the
+durations are all equal: this figure shows the model's input and proves nothing.
 """
 
 from typing import NamedTuple

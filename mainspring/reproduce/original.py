@@ -29,12 +29,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from mainspring.document import ScenarioError
-from mainspring.reproduce.rows import Row
+from mainspring.reproduce.experiment import play_scenario
+from mainspring.reproduce.rows import Row, compared, told
 from mainspring.scenario import Scenario, load_scenario
-from mainspring.world import build_world, quiet_collector
 from scheduler.records import Outcome
 
 ORIGINAL_SCENARIO = Path(__file__).parent / "original.toml"
@@ -117,7 +118,7 @@ def _collect(parts: Iterator[list[Row]], total: int, progress: Progress | None) 
 
 
 def _rows(data: Path, policy: str, run: Recorded) -> list[Row]:
-    fates = fates_of(scenario_of(run), policy)
+    fates = play_scenario(scenario_of(run), policy, Fates())
     obtained = measure(fates, _lead_in_s(run), float(run["window_s"]))
     if run["run"] == INFER5_RUN:
         return [_row(run, INFER5_QUANTITY, obtained)]
@@ -216,16 +217,6 @@ class Fates:
                 self.batches.append((row[11], row[4]))
             elif row[1] == "load":
                 self.loads.append(row[11])
-
-
-def fates_of(scenario: Scenario, policy: str) -> Fates:
-    """Run a scenario with one of its policies."""
-    fates = Fates()
-    (choice,) = scenario.choose([policy])
-    world = build_world(scenario, choice.build(), fates)
-    with quiet_collector():
-        world.run(round(scenario.spec.duration_s * 1e9), round(scenario.spec.drain_s * 1e9))
-    return fates
 
 
 def measure(fates: Fates, lead_in_s: float, window_s: float) -> dict[str, float]:
@@ -338,30 +329,17 @@ def _row(run: Recorded, quantity: Quantity, obtained: dict[str, float]) -> Row:
     relative = quantity.relative
     if quantity.tight is not None and _controller(run)[0] <= 15:
         relative = quantity.tight
-    allowed = max(relative * reference, quantity.absolute)
-    tolerance = f"{relative * 100:g}%"
-    if quantity.absolute:
-        tolerance += f" or {quantity.absolute:g}"
-    return Row(
-        figure=run["run"],
-        quantity=quantity.name,
-        reference=reference,
-        source=SOURCE,
-        obtained=came,
-        difference=came / reference - 1,
-        tolerance=tolerance,
-        verdict="holds" if abs(came - reference) <= allowed else "falls short",
+    return compared(
+        run["run"],
+        quantity.name,
+        reference,
+        SOURCE,
+        came,
+        relative=relative,
+        absolute=quantity.absolute,
     )
 
 
 def _unjudged(figure: str, quantity: str, reference: float, obtained: float) -> Row:
-    return Row(
-        figure=figure,
-        quantity=quantity,
-        reference=reference,
-        source=SOURCE,
-        obtained=obtained,
-        difference=obtained / reference - 1 if reference else None,
-        tolerance="none set",
-        verdict="no reference",
-    )
+    row = told(figure, quantity, obtained, reference=reference, source=SOURCE)
+    return msgspec.structs.replace(row, tolerance="none set")

@@ -57,7 +57,7 @@ def compared(
         reference=reference,
         source=source,
         obtained=obtained,
-        difference=obtained / reference - 1 if reference else None,
+        difference=_relative(obtained, reference),
         tolerance=" or ".join(parts) or "0",
         verdict="holds" if abs(obtained - reference) <= allowed else "falls short",
     )
@@ -80,7 +80,7 @@ def shape(
         reference=reference,
         source=source,
         obtained=obtained,
-        difference=obtained / reference - 1 if reference else None,
+        difference=_relative(obtained, reference),
         tolerance=inequality,
         verdict="shape holds" if holds else "shape fails",
     )
@@ -101,10 +101,14 @@ def told(
         reference=reference,
         source=source,
         obtained=obtained,
-        difference=obtained / reference - 1 if reference else None,
+        difference=_relative(obtained, reference),
         tolerance="",
         verdict="no reference",
     )
+
+
+def _relative(obtained: float, reference: float | None) -> float | None:
+    return obtained / reference - 1 if reference else None
 
 
 def print_rows(rows: list[Row]) -> None:
