@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import simpy
@@ -136,7 +136,7 @@ class Cluster:
         ]
         self._sent_ns: dict[int, int] = {}  # by action id
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
-        self._inbox: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._inbox: deque[tuple[Callable[[int, Any], None], object]] = deque()
         self._busy_until_ns = 0
         self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
         self._result_ns = delays.worker_to_controller_ns + delays.poll_ns
@@ -161,7 +161,7 @@ class Cluster:
         try:
             env.run(until=end_ns + drain_ns)
         finally:
-            unseen = [event[0] for _, event in self._inbox if isinstance(event[0], Request)]
+            unseen = [event for _, event in self._inbox if isinstance(event, Request)]
             write_unfinished(self._sink, (*self.controller.stop(), *unseen), env.now)
 
     # ---- clients
@@ -227,7 +227,7 @@ class Cluster:
 
     # ---- controller
 
-    def _handle(self, handler: Callable[..., None], *event: object) -> None:
+    def _handle(self, handler: Callable[[int, Any], None], event: object) -> None:
         """An event has been seen in the inbox: handle it when the controller is free."""
         now_ns = self.env.now
         if self._has_cost and (self._inbox or now_ns < self._busy_until_ns):
@@ -235,16 +235,16 @@ class Cluster:
             if len(self._inbox) == 1:
                 self._call_when_free()
             return
-        handler(now_ns, *event)
+        handler(now_ns, event)
         self._settle(now_ns)
 
     def _call_when_free(self) -> None:
         self.env.call_in(self._busy_until_ns - self.env.now, self._next_event)
 
     def _next_event(self, event: simpy.Event) -> None:
-        handler, arguments = self._inbox.popleft()
+        handler, what = self._inbox.popleft()
         now_ns = self.env.now
-        handler(now_ns, *arguments)
+        handler(now_ns, what)
         self._settle(now_ns)
         if self._inbox:
             self._call_when_free()

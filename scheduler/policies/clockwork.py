@@ -778,24 +778,22 @@ class Clockwork:
 
     def _sweep(self, now_ns: int, out: Actions) -> None:
         """Give up the requests whose time has run out, and tell those who have to be told."""
-        self._sweep_ns = FOREVER
+        self._sweep_ns = now_ns  # when to come back is known, and asked for, at the end
         silent = self._silent
         while silent and silent[0][0] <= now_ns:
             _, request_id, reason = heappop(silent)
             out.reject(request_id, reason)
-        if silent:
-            self._wake_for_sweep(silent[0][0], out)
         looks = self._looks
-        while looks:
-            at_ns, model = looks[0]
-            if at_ns > now_ns:
-                self._wake_for_sweep(at_ns, out)
-                return
-            heappop(looks)
+        while looks and looks[0][0] <= now_ns:
+            at_ns, model = heappop(looks)
             m = self._models[model]
             if at_ns == m.look_ns:  # not replaced by an earlier one
                 m.look_ns = FOREVER
                 self._look(now_ns, m, out)
+        self._sweep_ns = FOREVER
+        if silent or looks:
+            first_ns = min(heap[0][0] for heap in (silent, looks) if heap)
+            self._wake_for_sweep(first_ns, out)
 
     def _look(self, now_ns: int, m: _Model, out: Actions) -> None:
         """Give up what can't be done any more, and come back for the next one."""
@@ -857,9 +855,11 @@ class Clockwork:
         """The first GPU that lacks the model, has room for it and may begin another load."""
         pages = self._models[model].pages
         for gpu in list(self._loaders.values()):
+            if gpu.holds(model):
+                continue
             if not self._may_load(gpu, now_ns, out):
                 del self._loaders[gpu.id]
-            elif not gpu.holds(model) and self._make_room(now_ns, gpu, pages, out):
+            elif self._make_room(now_ns, gpu, pages, out):
                 return gpu
         return None
 
