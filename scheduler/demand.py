@@ -41,7 +41,7 @@ class _Model:
 
     __slots__ = (
         "added", "ease", "ease_squared", "exec", "expired", "expiring", "holders", "id", "listed",
-        "met", "shares", "since_ns", "spread_ns",
+        "met", "shares", "since_ns", "spread_ns", "turned_away",
     )  # fmt: skip
 
     def __init__(self, model: int) -> None:
@@ -67,6 +67,8 @@ class _Model:
         demand is met and expires, in this order or that."""
         self.expiring: deque[tuple[int, int]] = deque()
         """(when, size) of what will expire."""
+        self.turned_away: deque[tuple[int, int]] = deque()
+        """The same, of requests that nobody serves: theirs is met by nothing but time."""
         self.listed: float | None = None
         """The priority at which it stands in the heap; None if it is not wanted."""
 
@@ -75,6 +77,11 @@ class _Model:
         expiring = self.expiring
         while expiring and expiring[0][0] < now_ns:
             self.expired += expiring.popleft()[1]
+        turned_away = self.turned_away
+        while turned_away and turned_away[0][0] < now_ns:
+            size = turned_away.popleft()[1]
+            self.expired += size
+            self.met += size
 
     def unmet(self, now_ns: int) -> int:
         """Load demand that is left."""
@@ -133,6 +140,14 @@ class Demand:
                 return
         elif now_ns < m.spread_ns:
             return
+        self._list(m, self._priority(m, now_ns))
+
+    def turn_away(self, model: int, load_size: int, now_ns: int, until_ns: int) -> None:
+        """A request came that nobody can serve. It speaks for a load all the same, until until_ns:
+        the next one of its model should find it there."""
+        m = self._models[model]
+        m.added += load_size
+        m.turned_away.append((until_ns, load_size))
         self._list(m, self._priority(m, now_ns))
 
     def meet(self, model: int, load_size: int) -> None:

@@ -422,6 +422,10 @@ class Clockwork:
         if last_chance_ns <= now_ns:
             cold = now_ns < deadline_ns - m.exec_ns[0] - self._future_ns
             out.reject(w.id, Reason.CANNOT_LOAD_IN_TIME if cold else Reason.CANNOT_START_IN_TIME)
+            if cold and not m.copies:  # too late for this one, but not for those that follow
+                self._demand.turn_away(m.id, w.load_size, now_ns, now_ns + m.load_slo_ns)
+                if self._loaders and self._demand.wanted:
+                    self._schedule_loads(now_ns, out)
             return
         m.next_seq = seq + 1
         queue = m.queue

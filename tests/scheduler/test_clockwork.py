@@ -178,13 +178,24 @@ def test_a_nanosecond_more_is_enough() -> None:
     assert (row.outcome, ms(row.latency_ns)) == (Outcome.OK, 2.73)
 
 
-def test_a_load_that_would_take_too_long_is_not_begun() -> None:
-    """Load 8.31, batch 2.73, future 1, buffer 5: 17.04 ms."""
-    world = run("clockwork", [(0, 0)], slo_ms=17.04)
-    assert ends(world) == [(Outcome.REJECTED, Reason.CANNOT_LOAD_IN_TIME, 0)]
-    assert not world.actions
+def test_a_load_that_would_take_too_long_helps_those_that_follow() -> None:
+    """Load 8.31, batch 2.73, future 1, buffer 5: 17.04 ms. The first is told so at once, and its
+    model is loaded all the same, for the next."""
+    world = run("clockwork", [(0, 0), (8.31, 0)], slo_ms=17.04)
+    assert ends(world) == [
+        (Outcome.REJECTED, Reason.CANNOT_LOAD_IN_TIME, 0),
+        (Outcome.OK, Reason.NOTHING, 11.04),
+    ]
+    assert [(row.type, ms(row.start_ns)) for row in world.actions] == [("load", 0), ("infer", 8.31)]
     world = run("clockwork", [(0, 0)], slo_ms=17.040001)
     assert ends(world) == [(Outcome.OK, Reason.NOTHING, 11.04)]
+
+
+def test_who_cannot_be_served_at_all_has_nothing_loaded() -> None:
+    """Even of a model that is there, 2.73 ms and 1 before and 5 after make more than 8.73."""
+    world = run("clockwork", [(0, 0)], slo_ms=8.73)
+    assert ends(world) == [(Outcome.REJECTED, Reason.CANNOT_START_IN_TIME, 0)]
+    assert not world.actions
 
 
 # ---- loads and evictions

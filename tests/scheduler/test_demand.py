@@ -57,6 +57,32 @@ def test_demand_counts_until_a_load_could_not_help_any_more() -> None:
     assert not d.empty(0)  # somebody waits all the same
 
 
+def test_who_is_turned_away_speaks_for_a_load_for_a_while() -> None:
+    """Also where demand is not forgotten: nobody waits, so it must not be wanted for ever."""
+    d = Demand(2, 1, 100 * MS, load_satisfied=False, forget=False)
+    d.turn_away(0, 40, 0, LATER)
+    d.add(1, 10, 30, 0, LATER)
+    assert wanted(d) == [0, 1]
+    assert d.empty(0)
+    assert wanted(d, LATER) == [0, 1]
+    assert wanted(d, LATER + 1) == [1]
+
+
+def test_what_was_sent_counts_beside_what_was_turned_away() -> None:
+    """40 turned away and 30 that wait: the 30 are sent, 40 are left until they are too old."""
+    d = Demand(1, 2, 100 * MS, load_satisfied=False, forget=False)
+    d.turn_away(0, 40, 0, LATER)
+    d.add(0, 10, 30, 0, 2 * LATER)
+    d.meet(0, 30)
+    d.complete(0, 10, 0)
+    assert wanted(d, LATER) == [0]
+    assert wanted(d, LATER + 1) == []
+    d.add(0, 10, 30, 3 * LATER, 4 * LATER)
+    assert wanted(d, 3 * LATER) == [0]
+    d.meet(0, 30)
+    assert wanted(d, 3 * LATER) == []
+
+
 def test_what_was_sent_to_a_gpu_speaks_for_no_load() -> None:
     d = demand(gpus=2)
     d.add(0, 10, 40, 0, LATER)
