@@ -111,6 +111,12 @@ def _check(scenario: Scenario) -> None:
             f'cluster.memory = "{spec.cluster.memory}": live workers have pages only; '
             "leave the key out, or run it in simulation"
         )
+    if spec.cluster.noise != "none" or spec.cluster.clocks:
+        key = "noise" if spec.cluster.noise != "none" else "clocks"
+        raise ScenarioError(
+            f"cluster.{key}: a live run has the noise and the clocks of its machine; "
+            "leave the key out, or run it in simulation"
+        )
     delays = spec.cluster.delays_us
     for name in delays.__struct_fields__:
         if getattr(delays, name):

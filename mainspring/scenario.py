@@ -48,10 +48,24 @@ class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     decision_per_action: NotNegative = 0.0
 
 
+class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From from_s on the cores of a GPU run at mhz; without gpu, those of all GPUs do.
+
+    A batch takes its profile's time at 1380 MHz, and the more the lower the clock is.
+    """
+
+    mhz: Annotated[int, Meta(ge=1, le=100_000)]
+    from_s: NotNegative = 0.0
+    gpu: Annotated[int, Meta(ge=0)] | None = None
+
+
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib.
 
     memory: whether a model lies on any free pages, or has to lie in one piece.
+    noise: v100 spreads constant durations as an exclusive V100 does (sim/varying.py); those of a
+    profile that has quantiles or samples vary by themselves.
+    clocks: when the clock of a GPU changes, and to what.
     lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
     they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
     GPU to itself.
@@ -62,6 +76,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     page_mib: Count = 16
     pages: Count
     memory: Literal["pages", "contiguous"] = "pages"
+    noise: Literal["none", "v100"] = "none"
+    clocks: list[ClockSpec] = []
     delays_us: DelaysUs = DelaysUs()
 
 
@@ -207,6 +223,7 @@ def _checked(document: Document, overrides: Sequence[str]) -> Scenario:
     if spec.warmup_s >= spec.duration_s:
         limit = f"expected less than duration_s, {show(spec.duration_s)}"
         raise document.error(("warmup_s",), f"= {show(spec.warmup_s)}; {limit}")
+    _check_cluster(document, spec.cluster)
     models = tuple(_models(document, spec))
     _check_workloads(document, spec, [model.name for model in models])
     policies = tuple(_policy(document, label) for label in spec.policy)
@@ -236,6 +253,21 @@ def is_path(key: Key, value: str) -> bool:
         case ("policy", str(), "name"):
             return ":" in value
     return False
+
+
+def _check_cluster(document: Document, cluster: ClusterSpec) -> None:
+    if cluster.lanes > 1 and (cluster.noise != "none" or cluster.clocks):
+        key = "noise" if cluster.noise != "none" else "clocks"
+        raise document.error(
+            ("cluster", key),
+            "is for GPUs with one lane; shared ones vary by themselves (sim/shared.py)",
+        )
+    for i, clock in enumerate(cluster.clocks):
+        if clock.gpu is not None and clock.gpu >= cluster.gpus:
+            raise document.error(
+                ("cluster", "clocks", i, "gpu"),
+                f"= {clock.gpu}; expected a GPU from 0 to {cluster.gpus - 1}",
+            )
 
 
 def _models(document: Document, spec: Spec) -> Iterator[Model]:

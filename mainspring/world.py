@@ -20,9 +20,11 @@ from results import RunWriter
 from scheduler.journal import Record
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
-from sim.cluster import Client, Cluster, Delays, OpenLoop
+from scheduler.worker import ENGINES
+from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop
 from sim.gpu import ModelCost, SimGpu
 from sim.shared import SharedGpu
+from sim.varying import NOISES, VaryingGpu
 from workloads import Closed, Workload, merge
 
 PLANNED_QUANTILE = 0.99
@@ -36,6 +38,7 @@ class Purpose(IntEnum):
     DURATIONS = 1
     POLICY = 3
     INPUTS = 4
+    NOISE = 6
 
 
 def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
@@ -75,11 +78,33 @@ def build_world(
         policy_rng=generator(seed, Purpose.POLICY),
         record=record,
         keys=_inputs(scenario),
-        gpu_kind=partial(
-            SharedGpu if cluster.lanes > 1 else SimGpu,
-            memory=Contiguous if cluster.memory == "contiguous" else None,
-        ),
+        gpu_kind=_gpu_kinds(scenario),
     )
+
+
+def _gpu_kinds(scenario: Scenario) -> GpuKind | list[GpuKind]:
+    """What makes the GPUs."""
+    cluster, seed = scenario.spec.cluster, scenario.spec.seed
+    memory = Contiguous if cluster.memory == "contiguous" else None
+    if cluster.lanes > 1:
+        return partial(SharedGpu, memory=memory)
+    if cluster.noise == "none" and not cluster.clocks:
+        return partial(SimGpu, memory=memory)
+    return [
+        partial(
+            VaryingGpu,
+            memory=memory,
+            noise=NOISES.get(cluster.noise),
+            noise_rngs=[generator(seed, Purpose.NOISE, gpu, engine) for engine in ENGINES],
+            clocks=[
+                (round(clock.from_s * 1e9), clock.mhz)
+                # One that names the GPU counts where both change at once.
+                for clock in sorted(cluster.clocks, key=lambda c: (c.from_s, c.gpu is not None))
+                if clock.gpu in (None, gpu)
+            ],
+        )
+        for gpu in range(cluster.gpus)
+    ]
 
 
 def cluster_info(scenario: Scenario) -> tuple[tuple[GpuInfo, ...], tuple[ModelInfo, ...]]:

@@ -61,6 +61,7 @@ class Reported(msgspec.Struct, tag=True, array_like=True):
     start_ns: int
     end_ns: int
     duration_ns: int
+    clock_mhz: int
 
 
 class Woken(msgspec.Struct, tag=True, array_like=True):
@@ -94,7 +95,7 @@ class Footer(msgspec.Struct, tag=True, array_like=True):
 
 Record = Header | Step | Footer
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Recorder(Controller):
@@ -130,6 +131,7 @@ class Recorder(Controller):
             result.start_ns,
             result.end_ns,
             result.duration_ns,
+            result.clock_mhz,
         )
         self._record(now_ns, event)
 
@@ -177,8 +179,9 @@ class Replay:
         elif isinstance(event, Reported):
             action = self._actions.pop(event.action_id)
             result = Result(
-                action, event.status, event.why, event.start_ns, event.end_ns, event.duration_ns
-            )
+                action, event.status, event.why, event.start_ns, event.end_ns, event.duration_ns,
+                event.clock_mhz,
+            )  # fmt: skip
             controller.result(now_ns, result)
         else:
             controller.wake(now_ns, self._keys[event.key])

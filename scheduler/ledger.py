@@ -16,6 +16,7 @@ import numpy as np
 from scheduler.policy import Policy
 from scheduler.records import (
     OUTCOME_OF,
+    UNKNOWN,
     Action,
     AnswerKind,
     GpuInfo,
@@ -54,14 +55,20 @@ class Actions:
         self._next_id = 0
 
     def load(
-        self, lane: int, model: int, earliest_ns: int, latest_ns: int, expected_ns: int
+        self,
+        lane: int,
+        model: int,
+        earliest_ns: int,
+        latest_ns: int,
+        expected_ns: int,
+        expected_end_ns: int = UNKNOWN,
     ) -> int | None:
         """Copy a model's weights to the GPU of `lane`. Returns the action's id, None if refused."""
-        return self._move(Load, lane, model, earliest_ns, latest_ns, expected_ns)
+        return self._move(Load, lane, model, earliest_ns, latest_ns, expected_ns, expected_end_ns)
 
     def unload(self, lane: int, model: int, earliest_ns: int, latest_ns: int) -> int | None:
         """Free a model's pages on the GPU of `lane`. Returns the action's id, None if refused."""
-        return self._move(Unload, lane, model, earliest_ns, latest_ns, 0)
+        return self._move(Unload, lane, model, earliest_ns, latest_ns, 0, UNKNOWN)
 
     def infer(
         self,
@@ -72,11 +79,13 @@ class Actions:
         earliest_ns: int,
         latest_ns: int,
         expected_ns: int,
+        expected_end_ns: int = UNKNOWN,
     ) -> int | None:
         """Run one batch. Returns the action's id, None if refused.
 
         batch: the size that is executed and charged; at least len(tasks).
         tasks: ids of the requests that ride in it.
+        expected_ns, expected_end_ns: how long it takes and when it ends, as the policy believes.
         """
         gpu = self._check(lane, model, earliest_ns, latest_ns)
         if gpu is None:
@@ -100,7 +109,10 @@ class Actions:
                 return self._refuse(Refusal.TASK_IN_FLIGHT if riding else Refusal.ALREADY_SERVED)
         action_id = self._next_id
         self._next_id = action_id + 1
-        action = Infer(action_id, lane, model, batch, tasks, earliest_ns, latest_ns, expected_ns)
+        action = Infer(
+            action_id, lane, model, batch, tasks, earliest_ns, latest_ns, expected_ns,
+            expected_end_ns,
+        )  # fmt: skip
         for task in tasks:
             work[task] = action
         self.sent.append((gpu, action))
@@ -174,13 +186,15 @@ class Actions:
         earliest_ns: int,
         latest_ns: int,
         expected_ns: int,
+        expected_end_ns: int,
     ) -> int | None:
         gpu = self._check(lane, model, earliest_ns, latest_ns)
         if gpu is None:
             return None
         action_id = self._next_id
         self._next_id = action_id + 1
-        self.sent.append((gpu, kind(action_id, lane, model, earliest_ns, latest_ns, expected_ns)))
+        action = kind(action_id, lane, model, earliest_ns, latest_ns, expected_ns, expected_end_ns)
+        self.sent.append((gpu, action))
         return action_id
 
     def _check(self, lane: int, model: int, earliest_ns: int, latest_ns: int) -> int | None:

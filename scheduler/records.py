@@ -13,6 +13,13 @@ import msgspec
 FOREVER: Final = 2**63 - 1
 """The end of a window that never closes, and the deadline of a request without an SLO."""
 
+NOMINAL_MHZ: Final = 1380
+"""The clock at which durations of profiles hold; what Clockwork locks a V100 to
+(docs/environment.md of its artifact)."""
+
+UNKNOWN: Final = -1
+"""A time that nobody has told."""
+
 
 class Request(msgspec.Struct, gc=False):
     """One question of one client.
@@ -33,7 +40,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class Load(msgspec.Struct, tag=True, gc=False):
-    """Copy a model's weights to the GPU of a lane."""
+    """Copy a model's weights to the GPU of a lane. The times are those of `Infer`."""
 
     id: int
     lane: int
@@ -41,6 +48,7 @@ class Load(msgspec.Struct, tag=True, gc=False):
     earliest_ns: int
     latest_ns: int
     expected_ns: int
+    expected_end_ns: int = UNKNOWN
 
 
 class Unload(msgspec.Struct, tag=True, gc=False):
@@ -52,6 +60,7 @@ class Unload(msgspec.Struct, tag=True, gc=False):
     earliest_ns: int
     latest_ns: int
     expected_ns: int
+    expected_end_ns: int = UNKNOWN
 
 
 class Infer(msgspec.Struct, tag=True, gc=False):
@@ -60,6 +69,7 @@ class Infer(msgspec.Struct, tag=True, gc=False):
     batch: the size that is executed and charged; at least len(tasks).
     earliest_ns, latest_ns: the window in which it may start, both ends included.
     expected_ns: how long the policy believes it takes.
+    expected_end_ns: when the policy believes it ends; UNKNOWN if it does not say.
     """
 
     id: int
@@ -70,6 +80,7 @@ class Infer(msgspec.Struct, tag=True, gc=False):
     earliest_ns: int
     latest_ns: int
     expected_ns: int
+    expected_end_ns: int = UNKNOWN
 
 
 Action = Load | Unload | Infer
@@ -105,6 +116,7 @@ class Result(msgspec.Struct, gc=False):
 
     start_ns, end_ns: by the controller's clock; equal for an action that did not run.
     duration_ns: what the device itself measured.
+    clock_mhz: of the GPU's cores meanwhile; NOMINAL_MHZ where it is not known to be another.
     """
 
     action: Action
@@ -113,6 +125,7 @@ class Result(msgspec.Struct, gc=False):
     start_ns: int
     end_ns: int
     duration_ns: int
+    clock_mhz: int = NOMINAL_MHZ
 
 
 class Outcome(IntEnum):
@@ -232,6 +245,6 @@ where no GPU served it; outcome, reason and kind are the enums above."""
 
 ACTION_COLUMNS: Final = (
     "id", "type", "gpu", "model", "batch", "tasks", "earliest_ns", "latest_ns", "expected_ns",
-    "sent_ns", "start_ns", "end_ns", "duration_ns", "status", "why",
+    "sent_ns", "start_ns", "end_ns", "duration_ns", "status", "why", "expected_end_ns", "clock_mhz",
 )  # fmt: skip
 """The same for actions. type is the record's name in lower case; tasks is their number."""

@@ -72,6 +72,7 @@ def write_action(sink: Sink, result: Result, gpu: int, sent_ns: int) -> None:
             action.id, _TYPES[type(action)], gpu, action.model, batch, tasks,
             action.earliest_ns, action.latest_ns, action.expected_ns, sent_ns,
             result.start_ns, result.end_ns, result.duration_ns, result.status, result.why,
+            action.expected_end_ns, result.clock_mhz,
         )
     )  # fmt: skip
 

@@ -55,6 +55,15 @@ class EngineView:
         self._begin_ns = end_ns
         self.end_ns = end_ns + left_ns
 
+    def rescale(self, was_mhz: int, is_mhz: int) -> None:
+        """The clock has changed: what is outstanding will take more, or less."""
+        self._outstanding = {
+            action_id: expected_ns * was_mhz // is_mhz
+            for action_id, expected_ns in self._outstanding.items()
+        }
+        if self._outstanding:
+            self.end_ns = self._begin_ns + sum(self._outstanding.values())
+
 
 class GpuView:
     """One GPU as the controller sees it.

@@ -97,7 +97,7 @@ class Cluster:
     rngs: one generator for each GPU's durations. policy_rng: what the policy may draw from.
     record: is given every step of the controller's, for a journal.
     keys: which input each request brings, in the order of arrival, for prediction caches.
-    gpu_kind: makes a GPU, with the arguments of SimGpu.
+    gpu_kind: makes a GPU, with the arguments of SimGpu; or one for each GPU.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Cluster:
         policy_rng: np.random.Generator,
         record: Callable[[Record], None] | None = None,
         keys: Iterator[int] | None = None,
-        gpu_kind: GpuKind = SimGpu,
+        gpu_kind: GpuKind | Sequence[GpuKind] = SimGpu,
     ) -> None:
         self.env = Clock()
         self._keys = keys
@@ -130,9 +130,10 @@ class Cluster:
         self._arrivals = arrivals
         self._clients = {client.id: client for client in clients}
         self._sink = sink
+        kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
         self._gpus = [
-            gpu_kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
-            for gpu, rng in zip(gpus, rngs, strict=True)
+            kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
+            for kind, gpu, rng in zip(kinds, gpus, rngs, strict=True)
         ]
         self._sent_ns: dict[int, int] = {}  # by action id
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for

@@ -67,6 +67,8 @@ class ActionRow(NamedTuple):
     duration_ns: int
     status: int
     why: int
+    expected_end_ns: int
+    clock_mhz: int
 
 
 assert Row._fields == REQUEST_COLUMNS

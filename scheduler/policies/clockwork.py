@@ -41,6 +41,7 @@ from scheduler.ledger import Actions
 from scheduler.policies.clockwork_fifos import Fifos, Strategies
 from scheduler.records import (
     FOREVER,
+    NOMINAL_MHZ,
     GpuInfo,
     Infer,
     Load,
@@ -338,6 +339,17 @@ class _Gpu(GpuView):
         """What infer5 has in place of `turns`."""
         self.exec_alarm_ns = FOREVER
         self.last_load_ns = -FOREVER
+        self.clock_mhz = NOMINAL_MHZ
+        """As of its last batch."""
+
+    def at_clock(self, exec_ns: tuple[int, ...]) -> tuple[int, ...]:
+        """A model's estimates, at this GPU's clock.
+
+        As in the original a measurement is kept as duration times clock, for all GPUs together,
+        and divided by the clock of the GPU in question. When strategies are due is reckoned at the
+        nominal clock, for they stand in line on all GPUs; loads know no clock.
+        """
+        return tuple([ns * NOMINAL_MHZ // self.clock_mhz for ns in exec_ns])
 
     def take_turn(self, start_ns: int, model: int) -> None:
         """Put a model in line."""
@@ -600,6 +612,9 @@ class Clockwork:
             heappop(turns)
             del turn_of[model]
             limit_ns = turns[0][0] if turns else FOREVER
+            exec_ns = m.exec_ns
+            if gpu.clock_mhz != NOMINAL_MHZ:
+                exec_ns = gpu.at_clock(exec_ns)
             while strategies:
                 start_ns, seq, place, w = strategies[0]
                 if not w.waits:
@@ -614,8 +629,8 @@ class Clockwork:
                 # as tried, changes goodput by less than 0.3%; so it is left out.)
                 if (
                     m.queue[-1].seq - w.seq >= m.needed[k] - 1
-                    and w.deadline_ns > free_ns + m.exec_ns[k]
-                    and self._try_batch(now_ns, gpu, free_ns, w, k, out)
+                    and w.deadline_ns > free_ns + exec_ns[k]
+                    and self._try_batch(now_ns, gpu, free_ns, w, k, exec_ns, out)
                 ):
                     free_ns = gpu.exec.end_ns
                     if w.waits and not self._faults.used_up:
@@ -651,14 +666,17 @@ class Clockwork:
             if model not in gpu.ready:
                 continue
             m = self._models[model]
-            taken = m.fifos.take(free_ns, m.exec_ns, least, left)
+            exec_ns = m.exec_ns
+            if gpu.clock_mhz != NOMINAL_MHZ:
+                exec_ns = gpu.at_clock(exec_ns)
+            taken = m.fifos.take(free_ns, exec_ns, least, left)
             if taken is None:
                 gpu.fifos.put(model, m.fifos.starts(m.exec_ns, least))
             else:
                 k, batch = taken
                 for w in batch:
                     m.queue.remove(w)
-                self._send(now_ns, gpu, m, batch, m.sizes[k], free_ns, m.exec_ns[k], out)
+                self._send(now_ns, gpu, m, batch, m.sizes[k], free_ns, exec_ns[k], out)
                 gpu.fifos.put(model, m.fifos.starts(m.exec_ns, len(m.sizes)))
         # The original notes no reason: such a request times out.
         silent = self._faults.silent_rejects
@@ -673,24 +691,34 @@ class Clockwork:
             out.wake_at(at_ns, 2 * gpu.id)
 
     def _try_batch(
-        self, now_ns: int, gpu: _Gpu, free_ns: int, w: _Waiting, k: int, out: Actions
+        self,
+        now_ns: int,
+        gpu: _Gpu,
+        free_ns: int,
+        w: _Waiting,
+        k: int,
+        exec_ns: tuple[int, ...],
+        out: Actions,
     ) -> bool:
-        """Send a batch of at least sizes[k], which can be done in time for w. True if it was."""
+        """Send a batch of at least sizes[k], which can be done in time for w. True if it was.
+
+        exec_ns: what batches take on this GPU, by `sizes`.
+        """
         m = w.model
         queue = m.queue
         while queue[0].deadline_ns < free_ns:  # w itself is in the queue, and in time
             self._give_up(queue.popleft(), Reason.CANNOT_START_IN_TIME, out)
         available = 1 + queue[-1].seq - w.seq
         size = m.sizes[k]
-        exec_ns = m.exec_ns[k]
-        done_ns = free_ns + exec_ns
+        takes_ns = exec_ns[k]
+        done_ns = free_ns + takes_ns
         largest = m.largest
         best = largest[available] if available < len(largest) else largest[-1]
         if best > k:
             # A larger batch is possible. If it meets the deadline it is sent; if it does not, this
             # request stands back, for a later one will carry the larger batch.
-            exec_ns = m.exec_ns[best]
-            done_ns = free_ns + exec_ns
+            takes_ns = exec_ns[best]
+            done_ns = free_ns + takes_ns
             if done_ns > w.deadline_ns:
                 return False
             size = m.sizes[best]
@@ -700,7 +728,7 @@ class Clockwork:
         if count < size and best:
             return False
         batch = [queue.popleft() for _ in range(min(count, size))]
-        self._send(now_ns, gpu, m, batch, size, free_ns, exec_ns, out)
+        self._send(now_ns, gpu, m, batch, size, free_ns, takes_ns, out)
         return True
 
     def _send(
@@ -721,7 +749,9 @@ class Clockwork:
         # free_ns is at least now + future, so the window is the original's.
         latest_ns = free_ns + self._delta_ns
         tasks = tuple([w.id for w in batch])
-        action_id = out.infer(gpu.lane, m.id, size, tasks, now_ns, latest_ns, exec_ns)
+        action_id = out.infer(
+            gpu.lane, m.id, size, tasks, now_ns, latest_ns, exec_ns, free_ns + exec_ns
+        )
         assert action_id is not None, f"the ledger refused a batch of model {m.id}"
         self._in_flight[action_id] = batch
         gpu.exec.add(now_ns, action_id, exec_ns)
@@ -732,6 +762,9 @@ class Clockwork:
         self, gpu: _Gpu, m: _Model, action: Infer, result: Result, out: Actions
     ) -> None:
         gpu.exec.remove(action.id, result.end_ns)
+        if result.clock_mhz != gpu.clock_mhz:
+            gpu.exec.rescale(gpu.clock_mhz, result.clock_mhz)
+            gpu.clock_mhz = result.clock_mhz
         gpu.used(m.id)
         batch = self._in_flight.pop(action.id)
         exec_size = 0
@@ -742,14 +775,17 @@ class Clockwork:
             answer = out.answer
             for w in batch:
                 answer(w.id)
-            self._measured(m, m.largest[action.batch], result.duration_ns)
+            self._measured(m, m.largest[action.batch], result)
             return
         # As in the original, an error is final for the requests of the batch: no retry.
         missed = result.status is Status.MISSED
         for w in batch:
             out.reject(w.id, Reason.MISSED_WINDOW if missed else Reason.WORKER_FAILED)
 
-    def _measured(self, m: _Model, k: int, duration_ns: int) -> None:
+    def _measured(self, m: _Model, k: int, result: Result) -> None:
+        duration_ns = result.duration_ns
+        if result.clock_mhz != NOMINAL_MHZ:
+            duration_ns = duration_ns * result.clock_mhz // NOMINAL_MHZ
         estimate_ns = m.estimators[k].add(duration_ns)
         if estimate_ns != m.exec_ns[k]:
             m.exec_ns = (*m.exec_ns[:k], estimate_ns, *m.exec_ns[k + 1 :])
@@ -883,7 +919,7 @@ class Clockwork:
     def _load(self, now_ns: int, gpu: _Gpu, m: _Model, out: Actions) -> None:
         start_ns = gpu.copy.free_ns(now_ns)
         latest_ns = max(now_ns + self._future_ns, start_ns) + self._delta_ns
-        action_id = out.load(gpu.lane, m.id, now_ns, latest_ns, m.load_ns)
+        action_id = out.load(gpu.lane, m.id, now_ns, latest_ns, m.load_ns, start_ns + m.load_ns)
         assert action_id is not None, f"the ledger refused a load of model {m.id}"
         gpu.copy.add(now_ns, action_id, m.load_ns)
         gpu.load(m.id, m.pages)

@@ -4,7 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from results import RunWriter
-from scheduler.records import FOREVER, AnswerKind, Outcome, Reason, Status, Why
+from scheduler.records import (
+    FOREVER,
+    NOMINAL_MHZ,
+    UNKNOWN,
+    AnswerKind,
+    Outcome,
+    Reason,
+    Status,
+    Why,
+)
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -34,7 +43,7 @@ def action(
         id, type, other.get("gpu", 0), other.get("model", 0), batch, other.get("tasks", batch),
         other.get("earliest", 0), other.get("latest", FOREVER), other.get("expected", end - start),
         start, start, end, end - start, other.get("status", Status.DONE),
-        other.get("why", Why.NOTHING),
+        other.get("why", Why.NOTHING), other.get("expected_end", UNKNOWN), NOMINAL_MHZ,
     )  # fmt: skip
 
 
