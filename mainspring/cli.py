@@ -19,7 +19,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from mainspring import __version__, load_scenario, profiles_cli, sweep_cli, workloads_cli
+from mainspring import (
+    __version__,
+    load_scenario,
+    predictions_cli,
+    profiles_cli,
+    sweep_cli,
+    workloads_cli,
+)
 from mainspring import run as run_scenario
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
@@ -42,6 +49,7 @@ app = typer.Typer(
 app.add_typer(workloads_cli.app, name="workloads")
 app.add_typer(profiles_cli.app, name="profiles")
 sweep_cli.register(app)
+predictions_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:
