@@ -87,6 +87,10 @@ class Audit:
         answered = c["kind"] != AnswerKind.NONE
         _none((ok | late) & ~answered, c, "request", "was answered with nothing")
         _none(~(ok | late) & answered, c, "request", "was not answered, but has an answer")
+        served = c["action"] >= 0
+        predicted = c["kind"] == AnswerKind.PREDICTION
+        _none(predicted & ~served, c, "request", "has a prediction that no action made")
+        _none(served & ~predicted, c, "request", "has no prediction, but an action that made it")
 
     def actions(self, c: Columns) -> None:
         """Check actions that got their result."""

@@ -4,7 +4,10 @@ A directory without a summary is not a run: it was interrupted hard, failed, or 
 """
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +38,9 @@ def read_summary(directory: Path) -> Summary:
 def read_outcomes(directory: Path) -> pa.Table:
     """Every request's fate; `model` is the model's name, times are in ns.
 
-    `gpu` is -1 and `batch` 0 where no GPU served the request; a `deadline_ns` of 2**63 - 1 means
-    that it had no SLO. Raises ResultsError where the directory is not a finished run.
+    `gpu` is -1, `batch` 0 and `action` -1 where no GPU served the request; otherwise `action` is
+    the `id` of its batch in `read_actions`. A `deadline_ns` of 2**63 - 1 means that it had no SLO.
+    Raises ResultsError where the directory is not a finished run.
     """
     read_summary(directory)
     return _with_names(_read(directory / OUTCOMES))
@@ -74,9 +78,37 @@ def read_latencies(directory: Path) -> tuple[npt.NDArray[np.float64], Ints]:
     return upper_ns / 1e6, counts
 
 
+class Blocks(NamedTuple):
+    """The rows of a run's file, a block at a time. each: reads them, from the start."""
+
+    columns: list[str]
+    rows: int
+    each: Callable[[], Iterator[pa.Table]]
+
+
+def blocks(path: Path) -> Blocks:
+    """A file of outcomes or actions, as the functions above give them. Raises ResultsError."""
+    with _reading(path):
+        file = pq.ParquetFile(path)
+
+    def each() -> Iterator[pa.Table]:
+        for i in range(file.num_row_groups):
+            with _reading(path):
+                table = file.read_row_group(i)
+            yield _with_names(table)
+
+    return Blocks(file.schema_arrow.names, file.metadata.num_rows, each)
+
+
 def _read(path: Path, keep: pc.Expression | None = None) -> pa.Table:
-    try:
+    with _reading(path):
         return pq.read_table(path, filters=keep)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowInvalid) as error:
         raise ResultsError(f"{path}: cannot be read ({error}); run it again") from error
 

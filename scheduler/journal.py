@@ -153,7 +153,7 @@ def emitted_by(controller: Controller) -> Emitted:
     out = controller.out
     ended = [
         (request.id, int(kind), int(reason), gpu, batch)
-        for request, kind, reason, gpu, batch in out.ended
+        for request, kind, reason, gpu, batch, _ in out.ended
     ]
     return list(out.sent), ended, [(at_ns, repr(key)) for at_ns, key in out.wakes]
 

@@ -31,9 +31,9 @@ from scheduler.records import (
     Unload,
 )
 
-Ended = tuple[Request, AnswerKind, Reason, int, int]
+Ended = tuple[Request, AnswerKind, Reason, int, int, int]
 """A request that the policy ended: the answer's kind, the reason if there is no answer, and the
-GPU and batch size that served it (-1 and 0 where none did)."""
+GPU, the batch size and the action that served it (-1, 0 and -1 where none did)."""
 
 
 class Actions:
@@ -133,7 +133,7 @@ class Actions:
             self._refuse(Refusal.UNKNOWN_REQUEST)
             return False
         self.work.pop(request_id, None)
-        self.ended.append((request, kind, reason, -1, 0))
+        self.ended.append((request, kind, reason, -1, 0, -1))
         return True
 
     def answer(self, request_id: int) -> bool:
@@ -153,6 +153,7 @@ class Actions:
                 Reason.NOTHING,
                 self.gpu_of_lane[action.lane],
                 action.batch,
+                action.id,
             )
         )
         return True
@@ -167,7 +168,7 @@ class Actions:
             self._refuse(Refusal.UNKNOWN_REQUEST)
             return False
         self.work.pop(request_id, None)
-        self.ended.append((request, AnswerKind.NONE, reason, -1, 0))
+        self.ended.append((request, AnswerKind.NONE, reason, -1, 0, -1))
         return True
 
     def wake_at(self, at_ns: int, key: Hashable) -> bool:

@@ -238,10 +238,11 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 REQUEST_COLUMNS: Final = (
     "id", "model", "client", "arrival_ns", "deadline_ns", "end_ns",
-    "outcome", "reason", "kind", "gpu", "batch", "cold",
+    "outcome", "reason", "kind", "gpu", "batch", "cold", "action",
 )  # fmt: skip
 """A world hands each request's fate to its sink as a tuple in this order. gpu is -1 and batch 0
-where no GPU served it; outcome, reason and kind are the enums above."""
+where no GPU served it; outcome, reason and kind are the enums above. action is the id of the batch
+whose prediction was the answer, -1 where there was none."""
 
 ACTION_COLUMNS: Final = (
     "id", "type", "gpu", "model", "batch", "tasks", "earliest_ns", "latest_ns", "expected_ns",

@@ -35,7 +35,7 @@ class Sink(Protocol):
 def write_ended(sink: Sink, ended: Iterable[Ended], end_ns: int) -> None:
     """Requests that the policy ended. end_ns: when that is with their clients."""
     write = sink.request
-    for request, kind, reason, gpu, batch in ended:
+    for request, kind, reason, gpu, batch, action in ended:
         deadline_ns = request.deadline_ns
         if kind is AnswerKind.NONE:
             outcome = OUTCOME_OF[reason]
@@ -44,7 +44,7 @@ def write_ended(sink: Sink, ended: Iterable[Ended], end_ns: int) -> None:
         write(
             (
                 request.id, request.model, request.client, request.arrival_ns, deadline_ns,
-                end_ns, outcome, reason, kind, gpu, batch, request.cold,
+                end_ns, outcome, reason, kind, gpu, batch, request.cold, action,
             )
         )  # fmt: skip
 
@@ -56,7 +56,7 @@ def write_unfinished(sink: Sink, requests: Iterable[Request], now_ns: int) -> No
             (
                 request.id, request.model, request.client, request.arrival_ns,
                 request.deadline_ns, now_ns, Outcome.UNFINISHED, Reason.NOTHING,
-                AnswerKind.NONE, -1, 0, request.cold,
+                AnswerKind.NONE, -1, 0, request.cold, -1,
             )
         )  # fmt: skip
 

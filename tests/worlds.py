@@ -43,6 +43,7 @@ class Row(NamedTuple):
     gpu: int
     batch: int
     cold: bool
+    action: int
 
     @property
     def latency_ns(self) -> int:

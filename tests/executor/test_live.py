@@ -12,6 +12,7 @@ from mainspring.document import ScenarioError
 from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
 from mainspring.run import run
+from results import read_actions, read_outcomes
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
 
@@ -59,6 +60,15 @@ def test_a_live_run_is_a_run_like_any_other(scenario, tmp_path, policy):
     ]
     assert rows[0].to_numpy().tolist() == rows[1].to_numpy().tolist()  # the same arrivals
     assert live.summary.outcomes["ok"] > 0
+    batches = {row["id"]: row for row in read_actions(live.directory).to_pylist()}
+    for row in read_outcomes(live.directory).to_pylist():
+        assert (row["action"] >= 0) == (row["kind"] == "prediction")
+        if row["action"] >= 0:
+            batch = batches[row["action"]]
+            assert [batch[k] for k in ("model", "gpu", "batch")] == [
+                row[k] for k in ("model", "gpu", "batch")
+            ]
+            assert row["arrival_ns"] <= batch["start_ns"] < batch["end_ns"] <= row["end_ns"]
     assert (live.directory / LIVE).exists()
 
 

@@ -4,7 +4,7 @@ Written from the words and looking only at rows and at what a `Recorder` saw, so
 nothing with the worlds, nor with `results.audit`, which it also calls.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 
 from results.audit import Audit
@@ -61,7 +61,11 @@ def outcomes_are_as_the_times_say(case: Case, world: World) -> None:
     d = case.delays
     there_ns = d.client_to_controller_ns + d.poll_ns
     answer_ns = d.controller_to_worker_ns + d.worker_to_controller_ns + d.poll_ns
-    batches = [row for row in world.actions if row.type == "infer" and row.status == Status.DONE]
+    batches = {
+        row.id: row for row in world.actions if row.type == "infer" and row.status == Status.DONE
+    }
+    carried = Counter(row.action for row in world.requests if row.action >= 0)
+    assert all(n <= batches[action].tasks for action, n in carried.items())
     for row in world.requests:
         assert row.end_ns >= row.arrival_ns
         if row.outcome in ANSWERED:
@@ -69,15 +73,14 @@ def outcomes_are_as_the_times_say(case: Case, world: World) -> None:
             assert row.kind == AnswerKind.PREDICTION
             assert row.reason == Reason.NOTHING
             spent_ns = there_ns + answer_ns + d.controller_to_client_ns
-            assert any(
-                (batch.gpu, batch.batch) == (row.gpu, row.batch)
-                and batch.sent_ns >= row.arrival_ns + there_ns
-                and batch.end_ns + answer_ns - d.controller_to_worker_ns <= row.end_ns
-                and row.latency_ns >= spent_ns + batch.duration_ns
-                for batch in batches
-            ), f"no batch stands behind the answer to {row}"
+            batch = batches[row.action]
+            assert (batch.model, batch.gpu, batch.batch) == (row.model, row.gpu, row.batch)
+            assert batch.sent_ns >= row.arrival_ns + there_ns
+            assert batch.end_ns + answer_ns - d.controller_to_worker_ns <= row.end_ns
+            assert row.latency_ns >= spent_ns + batch.duration_ns
         else:
             assert (row.kind, row.gpu, row.batch) == (AnswerKind.NONE, -1, 0)
+            assert row.action == -1
         if row.outcome == Outcome.UNFINISHED:
             assert (row.end_ns, row.reason) == (case.stop_ns, Reason.NOTHING)
         elif row.outcome not in ANSWERED:

@@ -30,8 +30,9 @@ def request(
     kind = other.get("kind", AnswerKind.PREDICTION if answered else AnswerKind.NONE)
     reason = other.get("reason", Reason.NOTHING)
     gpu, batch = (0, 1) if answered else (-1, 0)
+    action = other.get("action", id if kind == AnswerKind.PREDICTION else -1)
     cold = other.get("cold", False)
-    return (id, 0, 0, at, deadline, end, outcome, reason, kind, gpu, batch, cold)
+    return (id, 0, 0, at, deadline, end, outcome, reason, kind, gpu, batch, cold, action)
 
 
 def action(

@@ -77,6 +77,8 @@ def test_bug_sim_08_every_arrival_is_accounted_for():
         (request(1, slo=5, end=5, outcome=Outcome.LATE), "is late, but ended by its deadline"),
         (request(1, kind=AnswerKind.NONE), "was answered with nothing"),
         (request(1, outcome=Outcome.FAILED, kind=AnswerKind.PREDICTION), "has an answer"),
+        (request(1, action=-1), "has a prediction that no action made"),
+        (request(1, kind=AnswerKind.DEFAULT, action=7), "has no prediction, but an action"),
     ],
 )
 def test_an_outcome_is_what_its_times_say(row, complaint):

@@ -138,7 +138,7 @@ def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
 def test_a_row_of_the_wrong_length_or_word_is_an_error(tmp_path):
     sink = writer(tmp_path / "a")
     sink.request(request(0)[:-1])
-    with pytest.raises(ResultsError, match="a row has not 12 values"):
+    with pytest.raises(ResultsError, match="a row has not 13 values"):
         sink.close(arrivals=1)
     sink = writer(tmp_path / "b")
     sink.action(action(0, "prefetch"))

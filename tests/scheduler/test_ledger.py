@@ -102,9 +102,9 @@ def test_a_prediction_needs_a_finished_batch(controller: Controller) -> None:
     assert controller.out.answer(0)
     assert not controller.out.answer(0)
     assert controller.out.refusals[Refusal.UNKNOWN_REQUEST] == 1
-    assert [(request.id, gpu, batch) for request, _, _, gpu, batch in controller.out.ended] == [
-        (0, 0, 2)
-    ]
+    (ended,) = controller.out.ended
+    request, _, _, gpu, batch, action = ended
+    assert (request.id, gpu, batch, action) == (0, 0, 2, 0)
 
 
 def test_after_a_miss_the_tasks_may_ride_again(controller: Controller) -> None:
