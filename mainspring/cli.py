@@ -25,6 +25,7 @@ from mainspring import (
     predictions_cli,
     profiles_cli,
     sweep_cli,
+    trace_cli,
     workloads_cli,
 )
 from mainspring import run as run_scenario
@@ -50,6 +51,7 @@ app.add_typer(workloads_cli.app, name="workloads")
 app.add_typer(profiles_cli.app, name="profiles")
 sweep_cli.register(app)
 predictions_cli.register(app)
+trace_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -46,6 +46,18 @@ class Run(msgspec.Struct, frozen=True):
         frame["latency_ms"] = (frame["end_ns"] - frame["arrival_ns"]) / 1e6
         return frame
 
+    def trace(
+        self, path: str | Path, from_s: float | None = None, until_s: float | None = None
+    ) -> Path:
+        """Write a trace for the Perfetto UI (https://ui.perfetto.dev); returns its path.
+
+        from_s, until_s: only what is under way then, see `results.trace.write_trace`.
+        """
+        from results.trace import write_trace
+
+        write_trace(self.directory, Path(path), from_s=from_s, until_s=until_s)
+        return Path(path)
+
     def plot_latency(self) -> "Picture":
         """Which share of the requests was answered within which time."""
         return Runs([self]).plot_latency()
