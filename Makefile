@@ -10,7 +10,9 @@ demo: .venv/base
 	rm -rf runs/demo
 	$(BIN)/mainspring run scenarios/demo.toml --out runs/demo
 
-test: .venv/dev
+# Real models need torch and transformers; TORCH=no leaves them and their tests out.
+TORCH ?= yes
+test: .venv/dev $(if $(filter no,$(TORCH)),,.venv/torch)
 	$(BIN)/pytest
 
 # Other random worlds than yesterday, so many for each law: make soak EXAMPLES=100000
@@ -41,3 +43,7 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) --editable '.[dev]'
 	touch .venv/base $@
+
+.venv/torch: .venv/dev
+	$(PIP_INSTALL) --editable '.[dev,executor]'
+	touch $@

@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import selectors
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ from executor.wire import (
     Setup,
     Stop,
     ToWorker,
+    Unable,
     decode_from_worker,
     encode,
 )
@@ -115,6 +117,8 @@ class LiveCluster:
         """Of every action that was done or missed its window."""
         self.arrival_late_ns: list[int] = []
         """How long after its time each request was handled."""
+        self.device_errors: Counter[str] = Counter()
+        """What went wrong on devices, in their words."""
         self._out = self.controller.out
         self._setups = setups
         self._slo_ns = slo_ns
@@ -322,9 +326,12 @@ class LiveCluster:
             elif isinstance(message, Pong):
                 if not self._epoch_ns:  # in a run the estimate stays: windows may not move
                     self._peers[gpu].offset.add(message.sent_ns, message.at_ns, self.now_ns)
+            elif isinstance(message, Unable):
+                raise LiveError(f"worker {gpu}: {message.reason}")
             else:
                 assert isinstance(message, Ready)
                 self._peers[gpu].ready = True
+                self._peers[gpu].in_force |= message.in_force
 
     def _hello(self, address: bytes, hello: Hello) -> None:
         known = 0 <= hello.gpu < len(self._peers) and self._peers[hello.gpu].address is None
@@ -352,6 +359,8 @@ class LiveCluster:
             report.end_ns - offset_ns,
             report.duration_ns,
         )
+        if report.error:
+            self.device_errors[report.error] += 1
         if type(action) is not Unload and report.status is not Status.FAILED:
             self.starts.append(_punctuality(action, report, offset_ns))
         write_action(self._sink, result, gpu, sent_ns)

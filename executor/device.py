@@ -46,8 +46,20 @@ class DeviceState(NamedTuple):
     throttled: str = ""
 
 
+class DeviceError(Exception):
+    """A device cannot be had, in one line: what, and the way out."""
+
+
 class Device(Protocol):
-    """One GPU, or one CPU slot. Models are indices into the list that it was made with."""
+    """One GPU, or one CPU slot. Models are indices into the list that it was made with.
+
+    What goes wrong with a model, in its code or for want of memory, is no exception: `poll` hands
+    it out as `Done.error`, and the device goes on.
+    """
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether a model has to lie in one piece here; otherwise any pages will do."""
 
     def begin_load(self, model: int, place: Sequence[int]) -> None:
         """Copy a model's weights to `place`: the pages' numbers, ascending where contiguous."""
@@ -59,7 +71,7 @@ class Device(Protocol):
         """The end of what was begun on `engine`, once; None while it runs or nothing does."""
 
     def due_ns(self, engine: Engine) -> int | None:
-        """When that end is expected; None if nothing runs, or nobody knows."""
+        """When that end is expected; None if nothing runs. A time in the past says: ask again."""
 
     def unload(self, model: int) -> None:
         """Forget a model's weights; its place is free when this returns."""

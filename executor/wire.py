@@ -6,14 +6,14 @@ believed. There is no pickle on any wire. Times on the wire are the worker's own
 Not here: sockets (`executor/worker.py`, `executor/controller.py`).
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from profiles.durations import Durations
 from scheduler.records import Action, Status, Why
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of these messages; a worker of another version is refused."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
@@ -30,23 +30,40 @@ class Hello(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=Tru
 
 
 class Bill(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a model costs on a worker that only spins."""
+    """What a model costs, and what runs it. model: a name that the worker knows
+    (`executor/models.py`); `spin` keeps its engine busy for the durations."""
 
     pages: int
     load: Durations
     exec: dict[int, Durations]
+    model: str = "spin"
 
 
 class Setup(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The controller takes a worker on. seed: of its durations."""
+    """The controller takes a worker on.
+
+    seed: of its durations. device: what it runs on, where a model does not just spin. contiguous:
+    a model has to lie in one piece, even where the device would not ask for it.
+    """
 
     pages: int
     seed: int
     bills: list[Bill]
+    device: Literal["cpu", "cuda"] = "cpu"
+    page_bytes: int = 1 << 24
+    contiguous: bool = False
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The worker has what it needs."""
+    """The worker has what it needs. in_force: what holds for its device."""
+
+    in_force: dict[str, str] = {}
+
+
+class Unable(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The worker cannot have what it needs. reason: one line, with the way out."""
+
+    reason: str
 
 
 class Ping(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -70,7 +87,7 @@ class Do(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
 
 class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What became of an action. received_ns: when it came; ready_ns: when its engine could have
-    begun it, at the earliest."""
+    begun it, at the earliest. error: what went wrong on the device, in one line."""
 
     id: int
     status: Status
@@ -80,6 +97,7 @@ class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     start_ns: int
     end_ns: int
     duration_ns: int
+    error: str = ""
 
 
 class Reports(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -92,7 +110,7 @@ class Stop(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True
     """The run is over."""
 
 
-FromWorker = Hello | Ready | Pong | Reports
+FromWorker = Hello | Ready | Unable | Pong | Reports
 ToWorker = Setup | Ping | Do | Stop
 
 encode = msgspec.msgpack.Encoder().encode

@@ -4,12 +4,13 @@ The loop waits for messages until shortly before the next thing to do, spins the
 what the worker's brain (`scheduler/worker.py`, the same object as in the simulation) says. There
 is no asyncio and no second thread in it: both add milliseconds of jitter.
 
-    python -m executor.worker ADDRESS GPU
+    python -m executor.worker ADDRESS GPU [--model NAME=CODE]... [--weights NAME=FILE]...
 
 It ends when the controller says so, when its parent is gone, or when the controller has been
 silent for SILENCE_S.
 """
 
+import argparse
 import ctypes
 import gc
 import os
@@ -21,7 +22,9 @@ from typing import Final
 
 import msgspec
 
-from executor.devices.spin import SpinDevice
+from executor.device import DeviceError
+from executor.devices import open_device
+from executor.models import ModelError, Sources
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -35,10 +38,12 @@ from executor.wire import (
     Setup,
     Stop,
     ToWorker,
+    Unable,
     decode_to_worker,
     encode,
 )
-from scheduler.records import Action, Infer, Load, Result, Status, Unload
+from scheduler.memory import Contiguous, Paged
+from scheduler.records import Action, Infer, Load, Result, Status, Unload, Why
 from scheduler.worker import ENGINES, Engine, Worker
 
 GUARD_NS: Final = 300_000
@@ -54,12 +59,14 @@ _NEVER: Final = 2**63 - 1
 class Job:
     """The brain and the device together. What came of actions collects in `reports`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, sources: Sources = Sources()) -> None:  # noqa: B008
         self.reports: list[Report] = []
         self.next_ns = _NEVER
         """When `step` should be called again at the latest."""
-        self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages)
-        self._device = SpinDevice(setup.bills, setup.seed)
+        self._device = open_device(setup, sources)
+        one_piece = setup.contiguous or self._device.contiguous
+        memory = Contiguous(setup.pages) if one_piece else Paged(setup.pages)
+        self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages, memory)
         self._received_ns: dict[int, int] = {}  # by action id
         self._free_ns = [0] * len(ENGINES)
         self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
@@ -85,14 +92,22 @@ class Job:
         for engine in ENGINES:
             done = self._device.poll(engine)
             if done is not None:
+                why = Why.DEVICE_ERROR if done.error else Why.NOTHING
                 self._report(
-                    self._brain.finish(engine, done.start_ns, done.end_ns, done.duration_ns)
+                    self._brain.finish(engine, done.start_ns, done.end_ns, done.duration_ns, why),
+                    done.error,
                 )
                 self._free_ns[engine] = done.end_ns
             self._start(engine)
             due_ns = self._device.due_ns(engine)
             if due_ns is not None and due_ns < self.next_ns:
                 self.next_ns = due_ns
+
+    def in_force(self) -> dict[str, str]:
+        """What holds for the device, in words."""
+        state = self._device.state()
+        about = {"device": state.name, "clock_mhz": state.clock_mhz, "throttled": state.throttled}
+        return {key: str(value) for key, value in about.items() if value}
 
     def close(self) -> None:
         """Give the device back."""
@@ -110,7 +125,7 @@ class Job:
             elif step is not None:
                 self._ready_ns[engine] = self._could_begin_ns(engine, step)
                 if isinstance(step, Load):
-                    self._device.begin_load(step.model, ())
+                    self._device.begin_load(step.model, self._brain.places[step.model])
                 else:
                     assert isinstance(step, Infer)
                     self._device.begin_infer(step.model, step.batch, ())
@@ -120,7 +135,7 @@ class Job:
         """When the action was here, its window open and its engine free."""
         return max(self._received_ns[action.id], action.earliest_ns, self._free_ns[engine])
 
-    def _report(self, result: Result) -> None:
+    def _report(self, result: Result, error: str = "") -> None:
         action = result.action
         received_ns = self._received_ns.pop(action.id)
         if type(action) is Unload:
@@ -130,13 +145,13 @@ class Job:
         self.reports.append(
             Report(
                 action.id, result.status, result.why, received_ns, ready_ns,
-                result.start_ns, result.end_ns, result.duration_ns,
+                result.start_ns, result.end_ns, result.duration_ns, error,
             )
         )  # fmt: skip
 
 
-def serve(address: str, gpu: int) -> None:
-    """Work for the controller at `address` until it says stop."""
+def serve(address: str, gpu: int, sources: Sources) -> None:
+    """Work for the controller at `address` until it says stop. sources: the operator's models."""
     import zmq
 
     in_force = _steady()
@@ -175,8 +190,13 @@ def serve(address: str, gpu: int) -> None:
                 elif isinstance(message, Ping):
                     socket.send(encode(Pong(message.sent_ns, time.monotonic_ns())))
                 elif isinstance(message, Setup):
-                    job = Job(message)
-                    socket.send(encode(Ready()))
+                    try:
+                        job = Job(message, sources)
+                    except (DeviceError, ModelError) as error:
+                        socket.send(encode(Unable(str(error))))
+                        continue
+                    socket.send(encode(Ready(job.in_force())))
+                    heard_ns = time.monotonic_ns()  # models take longer to make than SILENCE_S
                     gc.collect()
                     gc.freeze()
                     gc.disable()  # what a loop makes has no cycles
@@ -213,5 +233,18 @@ def _steady() -> dict[str, str]:
     return in_force
 
 
+def _arguments() -> tuple[str, int, Sources]:
+    parser = argparse.ArgumentParser(prog="executor.worker")
+    parser.add_argument("address")
+    parser.add_argument("gpu", type=int)
+    for option in ("--model", "--weights"):
+        parser.add_argument(option, action="append", default=[], metavar="NAME=FILE")
+    given = parser.parse_args()
+    code, weights = (
+        dict(pair.split("=", 1) for pair in pairs) for pairs in (given.model, given.weights)
+    )
+    return given.address, given.gpu, Sources(code, weights)
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))
+    serve(*_arguments())

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -107,6 +107,18 @@ def _complete_policy(incomplete: str) -> list[str]:
     return [name for name in POLICIES if name.startswith(incomplete)]
 
 
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="What the models run on.")]
+Model = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE.py:FUNCTION|FILE.pt2",
+        help="A model of your own, for models.N.model; repeatable.",
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=FILE", help="Its weights: .safetensors, or .pt; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -272,6 +284,9 @@ def validate(
     repeats: Annotated[int, typer.Option(min=1, max=20, help="Live runs.")] = 3,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     out: Annotated[Path | None, typer.Option(help="runs/NAME-TIME by default.")] = None,
+    device: Device = "cpu",
+    model: Model = None,
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Run live and in simulation, compare, and say whether the simulation can be trusted here.
@@ -281,9 +296,10 @@ def validate(
     from mainspring.validate import print_validation
     from mainspring.validate import validate as validate_scenario
 
+    box = _box(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
     with _progress(json) as progress:
-        came = validate_scenario(loaded, out or default_out(loaded), policy, repeats, progress)
+        came = validate_scenario(loaded, out or default_out(loaded), policy, repeats, progress, box)
     if json:
         _print_json(came.to_json())
     else:
@@ -305,16 +321,20 @@ def live(
         typer.Option(metavar="NAME|FILE.py:CLASS", autocompletion=_complete_policy),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the results.")] = None,
+    device: Device = "cpu",
+    model: Model = None,
+    weights: Weights = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
-    """Run a scenario in real time, on worker processes that keep their engines busy."""
+    """Run a scenario in real time, on worker processes."""
     from mainspring.live import as_runs, print_punctuality, run_live
 
+    box = _box(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
     out = out or default_out(loaded)
     with _progress(quiet) as progress:
-        done = run_live(loaded, out, policy, progress)
+        done = run_live(loaded, out, policy, progress, box=box)
     if json:
         _print_json(msgspec.json.encode({"runs": done}, enc_hook=str))
     elif quiet:
@@ -383,6 +403,12 @@ def _progress(quiet: bool) -> Iterator[Report | None]:
             bars.update(tasks[label], completed=share)
 
         yield report
+
+
+def _box(device: Literal["cpu", "cuda"], model: list[str] | None, weights: list[str] | None) -> Any:
+    from mainspring.live import Box, sources
+
+    return Box(device, sources(model or [], weights or []))
 
 
 def _print_table(runs: Runs) -> None:

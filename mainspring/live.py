@@ -1,7 +1,8 @@
 """Run a scenario on live workers: real processes, real messages, real clocks.
 
 The policy, its books, the worker's brain, the files and their audit are those of a simulated run;
-what is different is who moves the time. Workers are processes of this machine, one a GPU.
+what is different is who moves the time. Workers are processes of this machine, one a GPU; what
+they run is the scenario's models.N.model, on the device that the command line names.
 Not here: the processes themselves (executor).
 """
 
@@ -12,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
+from executor.models import SPIN, Sources, known
 from mainspring.directory import default_out
-from mainspring.document import ScenarioError
+from mainspring.document import ScenarioError, show, suggest
 from mainspring.journal import JournalWriter, header_of
 from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
@@ -48,6 +50,14 @@ class Punctuality(msgspec.Struct, frozen=True):
     workers: list[dict[str, str]]
     clock_error_us: list[float]
     dropped_messages: int
+    device_errors: dict[str, int] = {}
+
+
+class Box(NamedTuple):
+    """What the workers run on, and the operator's own models."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    sources: Sources = Sources()
 
 
 class LiveRun(msgspec.Struct, frozen=True):
@@ -66,13 +76,14 @@ def run_live(
     progress: Progress | None = None,
     *,
     journal: bool = True,
+    box: Box = Box(),  # noqa: B008, it is immutable
 ) -> list[LiveRun]:
     """Run a scenario in real time, one policy after the other; arguments as for `run`.
 
     Raises ScenarioError where the scenario has what only the simulation can do, or workers do not
     come up.
     """
-    _check(scenario)
+    _check(scenario, box)
     out = default_out(scenario) if out is None else Path(out)
 
     def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
@@ -81,9 +92,28 @@ def run_live(
                 progress(choice.label, min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
             return stopped.is_set()
 
-        return _run_one(scenario, choice, directory, watch, journal)
+        return _run_one(scenario, choice, directory, watch, journal, box)
 
     return each_policy(scenario, out, policies, run_one)
+
+
+def sources(models: Sequence[str], weights: Sequence[str]) -> Sources:
+    """What `--model NAME=CODE` and `--weights NAME=FILE` say. Raises ScenarioError."""
+    code = dict(_pair("--model", text) for text in models)
+    files = dict(_pair("--weights", text) for text in weights)
+    for name, path in (*code.items(), *files.items()):
+        file = path.rpartition(":")[0] or path
+        is_file = path in files.values() or file.endswith((".py", ".pt2"))
+        if is_file and not Path(file).is_file():
+            raise ScenarioError(f"{name}={path}: there is no file {file}")
+    return Sources(code, files)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ScenarioError(f"{option} {text}: expected NAME=FILE, as in net=net.py:make_model")
+    return name, value
 
 
 def as_runs(done: Sequence[LiveRun]) -> Runs:
@@ -100,23 +130,31 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
         handled = ", ".join(f"{q} {us:g}" for q, us in p.arrival_late_us.items())
         missed = ", ".join(f"{n:,} by {why}" for why, n in p.missed.items() if n) or "none"
         print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled}; missed: {missed}")
+        for error, n in p.device_errors.items():
+            print(f"{one.label}: {n:,} times on a device: {error}")
 
 
-def _check(scenario: Scenario) -> None:
+def _check(scenario: Scenario, box: Box) -> None:
     spec = scenario.spec
     if any(workload.__struct_config__.tag == "closed" for workload in spec.workload):
         raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
-    if spec.cluster.memory != "pages":
-        raise ScenarioError(
-            f'cluster.memory = "{spec.cluster.memory}": live workers have pages only; '
-            "leave the key out, or run it in simulation"
-        )
     if spec.cluster.noise != "none" or spec.cluster.clocks:
         key = "noise" if spec.cluster.noise != "none" else "clocks"
         raise ScenarioError(
             f"cluster.{key}: a live run has the noise and the clocks of its machine; "
             "leave the key out, or run it in simulation"
         )
+    for i, models in enumerate(spec.models):
+        if models.model not in (names := known(box.sources)):
+            raise ScenarioError(
+                f"models.{i}.model = {show(models.model)}; {suggest(models.model, names)} "
+                f"Code of your own: --model {models.model}=FILE.py:FUNCTION"
+            )
+        if models.model != SPIN and box.device == "cpu" and spec.cluster.memory == "pages":
+            raise ScenarioError(
+                f"models.{i}.model = {show(models.model)}: on a CPU a model lies in one piece; "
+                'set cluster.memory = "contiguous", which the simulation then has too'
+            )
     delays = spec.cluster.delays_us
     for name in delays.__struct_fields__:
         if getattr(delays, name):
@@ -132,6 +170,7 @@ def _run_one(
     directory: Path,
     watch: Callable[[int], bool],
     journal: bool,
+    box: Box,
 ) -> LiveRun:
     try:
         from executor.controller import LiveCluster, LiveError
@@ -144,7 +183,7 @@ def _run_one(
     spec = scenario.spec
     gpus, models = cluster_info(scenario)
     bills = [
-        Bill(info.pages, model.profile.load, model.profile.exec)
+        Bill(info.pages, model.profile.load, model.profile.exec, model.runs)
         for info, model in zip(models, scenario.models, strict=True)
     ]
     open_loop = arrivals(scenario)
@@ -154,7 +193,17 @@ def _run_one(
             policy=choice.build(),
             gpus=gpus,
             models=models,
-            setups=[Setup(gpu.pages, _seed_of(spec.seed, gpu.id), bills) for gpu in gpus],
+            setups=[
+                Setup(
+                    gpu.pages,
+                    _seed_of(spec.seed, gpu.id),
+                    bills,
+                    box.device,
+                    spec.cluster.page_mib * 2**20,
+                    spec.cluster.memory == "contiguous",
+                )
+                for gpu in gpus
+            ],
             chunks=open_loop.chunks,
             slo_ns=open_loop.slo_ns,
             sink=writer,
@@ -164,7 +213,7 @@ def _run_one(
         if book:
             book.write(header_of(scenario, choice, world.controller))
         try:
-            with _workers(world.address, len(gpus)):
+            with _workers(world.address, len(gpus), box.sources):
                 try:
                     interrupted = world.run(
                         round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch
@@ -188,10 +237,12 @@ def _run_one(
 
 
 @contextmanager
-def _workers(address: str, count: int) -> Iterator[None]:
+def _workers(address: str, count: int, sources: Sources) -> Iterator[None]:
     """Worker processes; none is left when the block ends."""
+    models = [f"--model={name}={code}" for name, code in sources.code.items()]
+    models += [f"--weights={name}={file}" for name, file in sources.weights.items()]
     processes = [
-        subprocess.Popen([sys.executable, "-m", "executor.worker", address, str(gpu)])
+        subprocess.Popen([sys.executable, "-m", "executor.worker", address, str(gpu), *models])
         for gpu in range(count)
     ]
     try:
@@ -219,6 +270,7 @@ def _punctuality(world: Any) -> Punctuality:
         workers=world.in_force,
         clock_error_us=[(ns or 0) / 1e3 for ns in world.clock_errors_ns],
         dropped_messages=world.dropped,
+        device_errors=dict(world.device_errors),
     )
 
 

@@ -92,10 +92,15 @@ class InputsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ModelsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Some models. profile: one profile, or a pattern for several. copies: instances of each."""
+    """Some models. profile: one profile, or a pattern for several. copies: instances of each.
+
+    model: what a live worker runs, such as "bert-tiny" (`executor/models.py`); `spin` keeps its
+    engine busy for the profile's time. The simulation knows the profile only.
+    """
 
     profile: str
     copies: Count = 1
+    model: str = "spin"
     slo_ms: Positive | None = None
 
 
@@ -126,11 +131,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Model(msgspec.Struct, frozen=True):
-    """One model of a run. slo_ns: None where its requests have no deadline."""
+    """One model of a run. slo_ns: None where its requests have no deadline. runs: what a live
+    worker runs for it."""
 
     name: str
     profile: Profile
     slo_ns: int | None
+    runs: str
 
 
 class PolicyChoice(msgspec.Struct, frozen=True):
@@ -294,7 +301,7 @@ def _models(document: Document, spec: Spec) -> Iterator[Model]:
                         key, f"two models are called {name}; expected one name each"
                     )
                 names.add(name)
-                yield Model(name, profile, slo_ns)
+                yield Model(name, profile, slo_ns, models.model)
 
 
 def _check_workloads(document: Document, spec: Spec, model_names: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.agreement import Check, compare, verdict
 from mainspring.document import ScenarioError
-from mainspring.live import run_live
+from mainspring.live import Box, run_live
 from mainspring.run import Progress, run
 from mainspring.scenario import Scenario
 
@@ -35,7 +35,12 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 def validate(
-    scenario: Scenario, out: Path, policy: str, repeats: int, progress: Progress | None = None
+    scenario: Scenario,
+    out: Path,
+    policy: str,
+    repeats: int,
+    progress: Progress | None = None,
+    box: Box = Box(),  # noqa: B008, it is immutable
 ) -> Validation:
     """Run one policy live `repeats` times and once in simulation, and compare.
 
@@ -45,7 +50,7 @@ def validate(
         raise ScenarioError(f"{out} is there already; choose another --out")
     live = [out / f"live-{i + 1}" for i in range(repeats)]
     for directory in live:
-        (done,) = run_live(scenario, directory, [policy], progress)
+        (done,) = run_live(scenario, directory, [policy], progress, box=box)
         if done.summary.interrupted:
             raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
     run(scenario, out / "simulated", [policy], progress)

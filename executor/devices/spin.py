@@ -18,6 +18,8 @@ from scheduler.worker import ENGINES, Engine
 class SpinDevice:
     """See the module's text. bills: what each model costs. seed: of durations that vary."""
 
+    contiguous = False
+
     def __init__(self, bills: Sequence[Bill], seed: int) -> None:
         self._bills = bills
         self._rng = np.random.default_rng(seed)

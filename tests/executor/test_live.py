@@ -90,13 +90,6 @@ def test_what_a_live_run_cannot_have_is_named(scenario, tmp_path):
         run_live(loaded, tmp_path / "live")
 
 
-def test_memory_in_one_piece_is_refused(tmp_path):
-    (tmp_path / "short.toml").write_text(SCENARIO)
-    loaded = load_scenario(tmp_path / "short.toml", ["cluster.memory=contiguous"])
-    with pytest.raises(ScenarioError, match=r"live workers have pages only"):
-        run_live(loaded, tmp_path / "live")
-
-
 def test_a_worker_without_its_parent_ends():
     """Its parent starts it and dies at once; the worker must not stay behind."""
     code = (

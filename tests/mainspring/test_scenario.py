@@ -67,7 +67,7 @@ MISTAKES = {
     "a key that resembles none": (
         ("copies = 3", "colour = 3"),
         "small.toml, line 13: models.0.colour: unknown key; "
-        "expected one of profile, copies, slo_ms",
+        "expected one of profile, copies, model, slo_ms",
     ),
     "a missing key": (
         ('profile = "clockwork_v100/resnet50_v2"\n', ""),
