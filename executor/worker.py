@@ -175,6 +175,8 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                     job.reports = []
                     job.step()  # what was reported may have made room for the next
                 wait_ns = min(wait_ns, job.next_ns - time.monotonic_ns() - GUARD_NS)
+                if job.reports:
+                    wait_ns = 0
             # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
             if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 select.select([descriptor], [], [], wait_ns / 1e9)
@@ -195,11 +197,12 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                     except (DeviceError, ModelError) as error:
                         socket.send(encode(Unable(str(error))))
                         continue
-                    socket.send(encode(Ready(job.in_force())))
-                    heard_ns = time.monotonic_ns()  # models take longer to make than SILENCE_S
                     gc.collect()
                     gc.freeze()
                     gc.disable()  # what a loop makes has no cycles
+                    # Only now: a clock that is asked while this still goes on is misjudged.
+                    socket.send(encode(Ready(job.in_force())))
+                    heard_ns = time.monotonic_ns()  # models take longer to make than SILENCE_S
                 elif isinstance(message, Stop):
                     return
             if os.getppid() != parent or time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
