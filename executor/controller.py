@@ -14,6 +14,7 @@ import selectors
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -171,7 +172,11 @@ class LiveCluster:
         # epoll waits for whole milliseconds, which is as long as an inference; select does not.
         loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
         try:
-            return loop.run_until_complete(self._run(end_ns, drain_ns, watch))
+            if not _in_a_loop():
+                return loop.run_until_complete(self._run(end_ns, drain_ns, watch))
+            with ThreadPoolExecutor(1) as beside:  # a notebook has a loop, and a thread only one
+                work = self._run(end_ns, drain_ns, watch)
+                return beside.submit(loop.run_until_complete, work).result()
         finally:
             loop.close()
 
@@ -367,6 +372,15 @@ class LiveCluster:
         now_ns = self.now_ns
         self.controller.result(now_ns, result)
         self._settle(now_ns)
+
+
+def _in_a_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _by_clock(action: Action, offset_ns: int) -> Action:

@@ -129,8 +129,8 @@ def replay(
     ],
 ) -> None:
     """Feed a journal to a fresh policy: the same actions must come out, bit for bit."""
+    from mainspring import replay as replay_journal
     from mainspring.journal import NAME
-    from mainspring.journal import replay as replay_journal
 
     inside = sorted(path.parent for path in journal.glob(f"*/{NAME}"))
     differs = False
@@ -293,17 +293,16 @@ def validate(
 
     Exit code 0: trust; 4: trust with care; 5: do not trust.
     """
-    from mainspring.validate import print_validation
-    from mainspring.validate import validate as validate_scenario
+    from mainspring import validate as validate_scenario
 
     box = _box(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
     with _progress(json) as progress:
-        came = validate_scenario(loaded, out or default_out(loaded), policy, repeats, progress, box)
+        came = validate_scenario(loaded, out, policy, repeats, progress, box)
     if json:
         _print_json(came.to_json())
     else:
-        print_validation(came)
+        print(came)
     raise typer.Exit(came.exit_code)
 
 

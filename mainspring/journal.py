@@ -129,9 +129,12 @@ class Replayed(msgspec.Struct, frozen=True):
         return self.difference is None
 
 
-def replay(path: Path) -> Replayed:
-    """Feed a journal to a fresh policy, up to the first difference. Raises ScenarioError."""
-    records = read(path)
+def replay(path: str | Path) -> Replayed:
+    """Feed a journal to a fresh policy, up to the first difference. Raises ScenarioError.
+
+    path: the journal, or the directory of a run with one.
+    """
+    records = read(Path(path))
     header = next(records, None)
     if not isinstance(header, Header) or header.format != FORMAT:
         raise ScenarioError(f"{path}: not a journal of this version; record it again")

@@ -26,7 +26,6 @@ from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, arrivals, cluster_info, generator, open_writer
-from results import Summary
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
 
@@ -60,12 +59,9 @@ class Box(NamedTuple):
     sources: Sources = Sources()
 
 
-class LiveRun(msgspec.Struct, frozen=True):
+class LiveRun(Run, frozen=True):
     """One policy's live run."""
 
-    label: str
-    directory: Path
-    summary: Summary
     punctuality: Punctuality
 
 
@@ -118,7 +114,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def as_runs(done: Sequence[LiveRun]) -> Runs:
     """For the table."""
-    return Runs([Run(one.label, one.directory, one.summary) for one in done])
+    return Runs(done)
 
 
 def print_punctuality(done: Sequence[LiveRun]) -> None:

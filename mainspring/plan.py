@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from mainspring.document import ScenarioError
 from mainspring.points import opened
+from mainspring.runs import to_pandas
 from mainspring.scenario import Scenario, build_scenario, load_scenario
 from mainspring.sweep import TABLE, Progress, as_table, workers_of, write_table
 from mainspring.trials import (
@@ -107,6 +109,11 @@ class Plan:
     def gpus(self) -> int | None:
         """The fewest GPUs that meet the target; None if none do, or it is not known yet."""
         return self.answer.gpus
+
+    def frame(self) -> Any:
+        """Every fleet that was tried as a pandas DataFrame, a line each."""
+        rows = [msgspec.to_builtins(row) for row in self.answer.fleets]
+        return to_pandas(pa.Table.from_pylist(rows))
 
     def to_json(self) -> bytes:
         """The answer as JSON."""

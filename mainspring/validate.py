@@ -7,12 +7,14 @@ and the worker's loop cost on this machine is in the difference.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from mainspring.agreement import Check, compare, verdict
+from mainspring.directory import default_out
 from mainspring.document import ScenarioError
 from mainspring.live import Box, run_live
 from mainspring.run import Progress, run
@@ -33,19 +35,36 @@ class Validation(msgspec.Struct, frozen=True):
             row["grade"] = check.grade.name.lower()
         return msgspec.json.format(msgspec.json.encode(table), indent=2)
 
+    def __repr__(self) -> str:
+        """Every check in a line, then the verdict."""
+        return "\n".join([*self._lines(), "", self.verdict])
+
+    def _lines(self) -> Iterator[str]:
+        for check in self.checks:
+            numbers = [
+                f"{name} {value:.4g}"
+                for name in ("live", "simulated", "difference", "tolerance")
+                if (value := getattr(check, name)) is not None
+            ]
+            yield f"{check.grade.name.lower():<6} {check.name}: {', '.join(numbers)}"
+            if check.reason:
+                yield f"       {check.reason}; {check.advice}"
+
 
 def validate(
     scenario: Scenario,
-    out: Path,
-    policy: str,
-    repeats: int,
+    out: str | Path | None = None,
+    policy: str = "clockwork",
+    repeats: int = 3,
     progress: Progress | None = None,
     box: Box = Box(),  # noqa: B008, it is immutable
 ) -> Validation:
     """Run one policy live `repeats` times and once in simulation, and compare.
 
-    p99 is judged where the machine has a core for each worker beside the controller's.
+    out: a new directory, `runs/NAME-TIME` by default. p99 is judged where the machine has a core
+    for each worker beside the controller's. Raises ScenarioError where that cannot be done.
     """
+    out = default_out(scenario) if out is None else Path(out)
     if out.exists():
         raise ScenarioError(f"{out} is there already; choose another --out")
     live = [out / f"live-{i + 1}" for i in range(repeats)]
@@ -58,17 +77,3 @@ def validate(
     checks = compare(live, out / "simulated", free_core=free_core)
     words, code = verdict(checks)
     return Validation(words, code, checks)
-
-
-def print_validation(came: Validation) -> None:
-    """Every check in a line, then the verdict."""
-    for check in came.checks:
-        numbers = [
-            f"{name} {value:.4g}"
-            for name in ("live", "simulated", "difference", "tolerance")
-            if (value := getattr(check, name)) is not None
-        ]
-        print(f"{check.grade.name.lower():<6} {check.name}: {', '.join(numbers)}")
-        if check.reason:
-            print(f"       {check.reason}; {check.advice}")
-    print(f"\n{came.verdict}")
