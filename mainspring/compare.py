@@ -33,14 +33,17 @@ METHOD: Final = "paired by seed, Student's t over {n} seeds, {confidence:.0%} ea
 
 
 UNITS: Final = {
-    "goodput_rps": " (requests in time, 1/s)",
-    "offered_rps": " (requests, 1/s)",
-    "completed_rps": " (answers, 1/s)",
-    "share_in_time": " (share of the requests in time)",
-    "mean_gpu_utilisation": " (share of the time)",
-    "latency.mean_ms": " latency (ms)",
-    **{f"latency.quantiles_ms.p{q}": " latency (ms)" for q in ("50", "90", "99", "99.9", "99.99")},
+    "goodput_rps": "requests in time, 1/s",
+    "offered_rps": "requests, 1/s",
+    "completed_rps": "answers, 1/s",
+    "share_in_time": "share of the requests in time",
+    "mean_gpu_utilisation": "share of the time",
+    **{f"latency.{name}": "latency (ms)" for name in ("mean_ms", "max_ms")},
+    **{f"latency.quantiles_ms.p{q}": "latency (ms)" for q in ("50", "90", "99", "99.9", "99.99")},
 }
+
+SHARES: Final = ("share_in_time", "mean_gpu_utilisation")
+"""What lies between 0 and 1, and so does its mean: an interval that reaches further is cut."""
 
 
 class Comparison:
@@ -76,7 +79,10 @@ class Comparison:
         """How the intervals were made, in a line."""
         ns = sorted({n for n in self.table["n"].to_pylist() if n}) or [0]
         n = f"{ns[0]}" if len(ns) == 1 else f"{ns[0]} to {ns[-1]}"
-        return METHOD.format(n=n, confidence=self.confidence)
+        method = METHOD.format(n=n, confidence=self.confidence)
+        if self.sweep.metric(self.metric) in SHARES:
+            method += ", cut to what a share can be"
+        return method
 
     def frame(self) -> Any:
         """The table as a pandas DataFrame."""
@@ -108,8 +114,9 @@ class Comparison:
             curves,
             differences,
             baseline=str(self.baseline),
+            title=self.metric,
             x_label=self.over or self.between,
-            y_label=f"{self.metric}{UNITS.get(self.sweep.metric(self.metric), '')}",
+            y_label=UNITS.get(self.sweep.metric(self.metric), self.metric),
             note=self.method,
         )
 
@@ -321,6 +328,8 @@ def _compared(
             ]
             mean = two_sided(numbers, confidence)
             difference = two_sided(pairs, confidence)
+            if column in SHARES:
+                mean, difference = mean.cut(0.0, 1.0), difference.cut(-1.0, 1.0)
             if value == baseline:
                 difference = Mean(0, None, None, None)
             table.append(

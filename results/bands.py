@@ -6,7 +6,8 @@ Not here: how the intervals are made (intervals.py).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from textwrap import wrap
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +15,10 @@ from matplotlib.ticker import MaxNLocator
 
 from results.errors import ResultsError
 from results.plots import COLOURS, GREY, MAX_RUNS, Picture, styled
+
+TITLE_CHARACTERS: Final = 52
+LEGEND_CHARACTERS: Final = 70
+"""How long a line may be on one panel, so that nothing is cut off or overlaps."""
 
 
 class Curve(NamedTuple):
@@ -33,14 +38,15 @@ def bands(
     differences: Mapping[str, Curve],
     *,
     baseline: str,
+    title: str,
     x_label: str,
     y_label: str,
     note: str = "",
 ) -> Picture:
     """Draw curves with bands; beside them, if there are any, the differences to the baseline.
 
-    A key has the same colour on both sides. Raises ResultsError for more curves than can be told
-    apart.
+    title: what is drawn; y_label: its unit. A key has the same colour on both sides. Raises
+    ResultsError for more curves than can be told apart.
     """
     if not 0 < len(curves) <= MAX_RUNS:
         raise ResultsError(
@@ -49,22 +55,32 @@ def bands(
     colours = dict(zip(curves, COLOURS, strict=False))
     with styled((10.5 if differences else 6.4, 4.2), "") as figure:
         panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
-        panels[0].set_title(y_label)
+        panels[0].set_title(_folded(title))
         for name, curve in curves.items():
             _draw(panels[0], name, curve, colours[name], list(curves))
         if differences:
-            panels[1].set_title(f"{y_label}, difference to {baseline}")
+            panels[1].set_title(_folded(f"difference to {baseline}"))
             panels[1].axhline(0, color=GREY, linewidth=1)
             for name, curve in differences.items():
                 _draw(panels[1], name, curve, colours[name], list(differences))
         for axes in panels:
             axes.grid(visible=True, axis="y")
             axes.set_xlabel(x_label)
+            axes.set_ylabel(y_label)
         handles, _ = panels[0].get_legend_handles_labels()
-        figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(curves)))
-        if note:
-            figure.text(0.995, 0.012, note, ha="right", fontsize=7.5, color=GREY)
+        longest = max(map(len, curves))
+        columns = max(1, min(len(curves), LEGEND_CHARACTERS * len(panels) // (longest + 6)))
+        legend = figure.legend(
+            handles=handles, loc="outside lower left", ncols=columns, title=note or None,
+            title_fontsize=7.5, alignment="left",
+        )  # fmt: skip
+        legend.get_title().set_color(GREY)
     return figure
+
+
+def _folded(title: str) -> str:
+    """In as many lines as it takes beside another one."""
+    return "\n".join(wrap(title, TITLE_CHARACTERS)) or title
 
 
 def _draw(axes: Axes, name: str, curve: Curve, colour: str, names: Sequence[str]) -> None:

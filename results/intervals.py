@@ -26,6 +26,12 @@ class Mean(NamedTuple):
         """How far a two-sided interval reaches on either side."""
         return None if self.high is None or self.low is None else (self.high - self.low) / 2
 
+    def cut(self, least: float, most: float) -> "Mean":
+        """The interval without what the true mean cannot be. It holds as surely as before."""
+        if self.low is None or self.high is None:
+            return self
+        return self._replace(low=max(self.low, least), high=min(self.high, most))
+
 
 def two_sided(values: Sequence[float], confidence: float = 0.95) -> Mean:
     """The mean and its t interval at that confidence."""

@@ -61,6 +61,45 @@ def test_the_table_is_there_as_csv_and_parquet_and_as_a_figure(swept):
     assert "paired by seed, Student's t over 4 seeds, 95% each" in repr(came)
 
 
+def test_an_interval_of_a_share_ends_where_shares_end(swept):
+    """Four seeds, one of which loses a few requests: Student's t would reach beyond 1."""
+    column = swept.table.schema.get_field_index("share_in_time")
+    shares = [1.0, 1.0, 1.0, 0.95] * (swept.table.num_rows // 4)
+    swept.table = swept.table.set_column(column, "share_in_time", [shares])
+    reach = stats.ttest_1samp(shares[:4], 0.0).confidence_interval(0.95)
+    assert reach.high > 1
+
+    came = mainspring.compare(swept, metric="attainment")
+
+    rows = came.table.to_pylist()
+    assert {row["high"] for row in rows} == {1.0}
+    assert rows[0]["low"] == pytest.approx(reach.low)
+    assert came.method.endswith("cut to what a share can be")
+    assert not mainspring.compare(swept).method.endswith("cut to what a share can be")
+
+
+def test_titles_and_legend_stay_inside_the_figure(swept):
+    long = "a-policy-with-a-name-that-somebody-has-made-far-too-long-for-any-figure"
+    column = swept.table.schema.get_field_index("policy")
+    names = [name.replace("clockwork", long) for name in swept.table["policy"].to_pylist()]
+    swept.table = swept.table.set_column(column, "policy", [names])
+
+    figure = mainspring.compare(swept, metric="attainment").plot()
+
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    texts = [axes._left_title for axes in figure.axes]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    left, right = boxes
+    assert left.x1 < right.x0
+    legend = figure.legends[0].get_window_extent(renderer)
+    for box in (*boxes, legend):
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+    assert legend.y1 < min(axes.get_tightbbox(renderer).y0 for axes in figure.axes)
+
+
 def test_a_scenario_is_run_with_each_policy_on_the_same_arrivals(write):
     with ThreadPoolExecutor(1) as executor:
         came = mainspring.compare(
