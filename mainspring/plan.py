@@ -133,6 +133,7 @@ def plan(
     prices: str | Path | None = None,
     confidence: float = 0.95,
     first_seed: int = 1,
+    confirm: int = 0,
     overrides: Sequence[str] = (),
     out: str | Path | None = None,
     jobs: int | None = None,
@@ -145,9 +146,13 @@ def plan(
     target_attainment: the share of the requests with an SLO that are answered in time. p99_ms:
     and the 99th percentile of the answers' latency. confidence: of each one-sided bound, over the
     seeds. policy: the scenario's first by default. prices: a TOML file with the kinds of GPU that
-    can be had. first_seed: the others follow it. Ctrl-C gives what is known until then. Raises
-    ScenarioError where the question cannot be asked; a target that no fleet meets is an answer.
+    can be had. first_seed: the others follow it. confirm: so many new seeds, 2 at least, on which
+    the fleet that was found, one fewer and one more are tried again. Ctrl-C gives what is known
+    until then. Raises ScenarioError where the question cannot be asked; a target that no fleet
+    meets is an answer.
     """
+    if confirm < 0 or confirm == 1:
+        raise ScenarioError(f"--confirm {confirm}; expected 2 new seeds or more, for an interval")
     if not 0 < target_attainment <= 1:
         raise ScenarioError(
             f"--target-attainment {target_attainment}; expected a share above 0 and up to 1"
@@ -168,7 +173,7 @@ def plan(
     target = Target(target_attainment, p99_ms, confidence)
     with opened(home) as store:
         lab = Lab(loaded, choice, target, store, progress, first_seed)
-        planner = _Planner(lab, table, max_gpus)
+        planner = _Planner(lab, table, max_gpus, confirm)
         try:
             with workers_of(executor, jobs, dask) as lab.workers:
                 planner.find()
@@ -187,8 +192,9 @@ def plan(
 class _Planner:
     """The search, and what has come of it so far."""
 
-    def __init__(self, lab: Lab, prices: Prices | None, max_gpus: int) -> None:
+    def __init__(self, lab: Lab, prices: Prices | None, max_gpus: int, confirm: int) -> None:
         self.lab = lab
+        self._confirm = confirm
         self.interrupted = False
         self._prices = prices
         self._max_gpus = max_gpus
@@ -201,6 +207,7 @@ class _Planner:
         self._next: list[str] = []
         self._notes: list[str] = []
         self._lines: list[str] = []
+        self._confirmed: list[str] = []
 
     # ---- what fleet
 
@@ -212,6 +219,7 @@ class _Planner:
             return
         self._base = self._best.variant
         self._around()
+        self._on_new_seeds()
         self._what_binds()
         self._how_much_headroom()
 
@@ -299,6 +307,19 @@ class _Planner:
                 self._survives = n
                 break
             n += 1
+
+    def _on_new_seeds(self) -> None:
+        """What the fleet, one fewer and one more do on seeds that took no part in the search."""
+        best = self._best
+        assert best is not None
+        if not self._confirm:
+            return
+        self.lab.stage = "new seeds"
+        fleets = [n for n in (best.gpus - 1, best.gpus, best.gpus + 1) if n >= 1]
+        trials = self.lab.again(self._base, fleets, self._confirm)
+        self._confirmed = [
+            f"on {self._confirm} new seeds {_gpus(trial.gpus)}: {_does(trial)}" for trial in trials
+        ]
 
     # ---- what binds
 
@@ -494,19 +515,25 @@ class _Planner:
             for n, word in ((best.gpus - 1, "one fewer"), (best.gpus + 1, "one more")):
                 if n in near:
                     self._lines.append(f"{word}, {_gpus(n)}: {_does(near[n])}")
+            self._lines += self._confirmed
         if self.interrupted:
             self._notes.append(
                 "interrupted: this is what is known so far; the same command goes on"
             )
-        first = next(iter(lab.trials.values()), None)
-        if first is not None:
-            same = first.attainment.low == first.attainment.high
+        if lab.trials:
             self._notes.append(
                 f"bounds: Student's t over {_range([t.attainment.n for t in lab.trials.values()])} "
                 f"seeds, one-sided, {lab.target.confidence:.0%} over up to three looks (Bonferroni)"
             )
+            if self._confirmed:
+                self._notes.append("the bounds on new seeds are of one look")
+            trials = lab.trials.values()
+            same = sum(trial.attainment.low == trial.attainment.high for trial in trials)
             if same:
-                self._notes.append("all seeds gave the same share for at least one fleet")
+                self._notes.append(
+                    f"for {same} of {len(trials)} fleets all seeds gave the same share: a bound "
+                    "without width says that these seeds show no difference, not that it is sure"
+                )
         return Answer(
             scenario=lab.scenario.spec.name,
             policy=lab.policy.label,

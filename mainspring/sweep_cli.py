@@ -159,6 +159,12 @@ def plan(
     ] = None,
     confidence: Confidence = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 1,
+    confirm: Annotated[
+        int,
+        typer.Option(
+            metavar="SEEDS", help="Try the fleet, one fewer and one more again, on new seeds."
+        ),
+    ] = 0,
     set_: Changes = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the evidence; runs/plan-NAME by default.")
@@ -181,6 +187,7 @@ def plan(
             prices=prices,
             confidence=confidence,
             first_seed=seed,
+            confirm=confirm,
             overrides=set_ or (),
             out=out,
             jobs=jobs,

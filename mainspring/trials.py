@@ -150,6 +150,21 @@ class Lab:
             undecided = [ask for ask in undecided if self.trials[ask].verdict is Verdict.UNDECIDED]
         return [self.trials[ask] for ask in asks]
 
+    def again(self, variant: Variant, fleets: Sequence[int], seeds: int) -> list[Trial]:
+        """Try fleets on seeds that no trial has seen, so many, and look once.
+
+        A fleet that a search has found may owe that to its seeds; on others it has no such luck.
+        """
+        fresh = variant._replace(name=f"{variant.name}, {seeds} new seeds")
+        points = {
+            (fresh, n): tuple(self._point(fresh, n, max(LOOKS) + i) for i in range(seeds))
+            for n in fleets
+        }
+        self._run([point for each in points.values() for point in each])
+        for ask, each in points.items():
+            self.trials[ask] = self._trial(*ask, each, looks=1)
+        return [self.trials[fresh, n] for n in fleets]
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """All that has been run, a row each."""
         for trial in self.trials.values():
@@ -188,10 +203,12 @@ class Lab:
         assert self.workers is not None, "a lab works with its workers"
         self.store.run(todo, self.workers, report)
 
-    def _trial(self, variant: Variant, gpus: int, points: tuple[Point, ...]) -> Trial:
+    def _trial(
+        self, variant: Variant, gpus: int, points: tuple[Point, ...], looks: int = len(LOOKS)
+    ) -> Trial:
         summaries = [self._outcomes[point.address] for point in points]
         whole = [summary for summary in summaries if isinstance(summary, Summary)]
-        confidence = 1 - (1 - self.target.confidence) / len(LOOKS)
+        confidence = 1 - (1 - self.target.confidence) / looks
         shares = [s.share_in_time for s in whole if s.share_in_time is not None]
         if len(shares) < len(whole):
             raise ScenarioError(

@@ -13,6 +13,8 @@ import mainspring
 from mainspring.document import ScenarioError
 from mainspring.trials import Asked, Target, impossible
 
+ROOT = Path(__file__).parents[2]
+
 BATCHES = {1: 4.0, 2: 6.0, 4: 10.0, 8: 18.0}
 """Execution in ms of the one model: 2 ms, and 2 ms a request."""
 
@@ -135,6 +137,56 @@ def test_a_fleet_of_one_fewer_fails_and_the_evidence_is_kept(case, here):
     assert mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here).answer == answer
 
 
+def test_new_seeds_confirm_it(case, here, only_the_fleet):
+    """Poisson arrivals: seeds that the search has not seen give other numbers, and agree."""
+    table = case(510, 40.0, "edf")
+    table["workload"] = [{"kind": "poisson", "rate_rps": 900}]
+
+    plan = mainspring.plan(table, 0.99, out="out", executor=here, confirm=3)
+
+    rows = pq.read_table("out/table.parquet").to_pylist()
+    new = [row for row in rows if row["variant"] == "as given, 3 new seeds"]
+    old = {row["seed"] for row in rows if row["variant"] == "as given"}
+    assert {row["gpus"] for row in new} == {plan.gpus - 1, plan.gpus, plan.gpus + 1}
+    assert not {row["seed"] for row in new} & old
+    said = [line for line in plan.answer.fleet if line.startswith("on 3 new seeds")]
+    assert [line.split(": ")[1] for line in said] == ["fails it", *2 * ["meets the target"]]
+    assert mainspring.plan(table, 0.99, out="out", executor=here).gpus == plan.gpus
+
+
+TRACE = "shared/data/traces/azure_functions_2019/fn500_min480-799_invocations.csv.gz"
+
+
+@pytest.mark.skipif(
+    not (ROOT.parent / TRACE).is_file(), reason=f"needs the recorded trace ../{TRACE}"
+)
+def test_a_plan_on_the_azure_trace_holds_on_new_seeds(tmp_path, monkeypatch, only_the_fleet):
+    """The same as `mainspring plan scenarios/azure-2019.toml --confirm 5`, on 10 s of it."""
+    monkeypatch.chdir(tmp_path)
+    short = ["duration_s=10", "warmup_s=2"]
+
+    plan = mainspring.plan(ROOT / "scenarios/azure-2019.toml", overrides=short, confirm=5)
+
+    fewer, same, more = [line for line in plan.answer.fleet if "new seeds" in line]
+    assert "fails it" in fewer
+    assert "meets the target" in same
+    assert "meets the target" in more
+
+
+def test_one_new_seed_is_none(case, here):
+    with pytest.raises(ScenarioError, match="--confirm 1; expected 2 new seeds or more"):
+        mainspring.plan(case(100, 5.0, "fifo"), confirm=1, executor=here)
+
+
+def test_fleets_that_all_seeds_agree_on_are_told_whichever_they_are(case, here):
+    """Constant arrivals and durations: no seed changes anything, for any fleet."""
+    plan = mainspring.plan(case(510, 9.0, "fifo"), out="out", executor=here)
+    n = len(plan.answer.fleets)
+    assert any(
+        f"for {n} of {n} fleets all seeds gave the same share" in x for x in plan.answer.notes
+    )
+
+
 def test_memory_that_binds_is_told_from_execution(case, here):
     """Two models take turns where there is room for one; a load takes longer than the SLO."""
     text = PROFILE.replace("load_ms = 1.0", "load_ms = 30.0")
@@ -186,6 +238,21 @@ def test_the_cheaper_kind_of_gpu_wins_though_it_takes_more_of_them(case, here, o
     )
     plan = mainspring.plan(case(510, 9.0, "fifo"), prices="prices.toml", out="out", executor=here)
     assert (plan.answer.kind, plan.gpus, plan.answer.price_per_hour) == ("small", 3, 3.0)
+
+
+def test_the_table_of_prices_that_comes_with_the_scenarios_is_one(
+    tmp_path, monkeypatch, here, only_the_fleet
+):
+    monkeypatch.chdir(tmp_path)
+    short = ["duration_s=2", "warmup_s=1"]
+    prices = ROOT / "scenarios/prices.toml"
+    plan = mainspring.plan(
+        ROOT / "scenarios/demo.toml", 0.99, prices=prices, overrides=short, executor=here
+    )
+    # All sixty models fit on either kind; nothing is gained by more memory.
+    assert (plan.answer.kind, plan.gpus) == ("V100, 16 GB", 2)
+    assert plan.answer.price_per_hour == 4.0
+    assert "an hour" in repr(plan)
 
 
 def test_a_question_that_cannot_be_asked_is_one_line(case, here):
