@@ -4,7 +4,7 @@ A directory without a summary is not a run: it was interrupted hard, failed, or 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -35,15 +35,16 @@ def read_summary(directory: Path) -> Summary:
     return summary.load(directory / SUMMARY)
 
 
-def read_outcomes(directory: Path) -> pa.Table:
+def read_outcomes(directory: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Every request's fate; `model` is the model's name, times are in ns.
 
-    `gpu` is -1, `batch` 0 and `action` -1 where no GPU served the request; otherwise `action` is
-    the `id` of its batch in `read_actions`. A `deadline_ns` of 2**63 - 1 means that it had no SLO.
-    Raises ResultsError where the directory is not a finished run.
+    columns: only these; all by default. `gpu` is -1, `batch` 0 and `action` -1 where no GPU served
+    the request; otherwise `action` is the `id` of its batch in `read_actions`. A `deadline_ns` of
+    2**63 - 1 means that it had no SLO. Raises ResultsError where the directory is not a finished
+    run.
     """
     read_summary(directory)
-    return _with_names(_read(directory / OUTCOMES))
+    return _with_names(_read(directory / OUTCOMES, columns=columns))
 
 
 def read_actions(
@@ -100,9 +101,11 @@ def blocks(path: Path) -> Blocks:
     return Blocks(file.schema_arrow.names, file.metadata.num_rows, each)
 
 
-def _read(path: Path, keep: pc.Expression | None = None) -> pa.Table:
+def _read(
+    path: Path, keep: pc.Expression | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
     with _reading(path):
-        return pq.read_table(path, filters=keep)
+        return pq.read_table(path, filters=keep, columns=columns and list(columns))
 
 
 @contextmanager
@@ -114,6 +117,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _with_names(table: pa.Table) -> pa.Table:
+    if "model" not in table.column_names:
+        return table
     names = pa.array(json.loads(table.schema.metadata[b"models"]), pa.string())
     chunks = [pa.DictionaryArray.from_arrays(chunk, names) for chunk in table["model"].iterchunks()]
     column = pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string()))

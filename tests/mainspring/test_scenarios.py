@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import load_scenario, run
+from results.breakdown import breakdown
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -39,3 +40,13 @@ def test_drop_rules_shows_lazy_drop_collapsing(tmp_path):
     lazy, window = runs.summaries
     assert window.goodput_rps == pytest.approx(920, rel=0.02)
     assert lazy.goodput_rps == pytest.approx(450, rel=0.05)
+
+
+def test_two_clients_shows_who_pays_for_the_bursts(tmp_path):
+    """The steady client misses more under Clockwork, the bursty one under EDF."""
+    short = ["duration_s=17", "policy={clockwork={}, edf={}}"]
+    runs = run(load_scenario(SCENARIOS / "two-clients.toml", short), tmp_path / "out")
+    shares = [[part.share_in_time for part in breakdown(run.directory).clients] for run in runs]
+    (steady, bursty), (steady_edf, bursty_edf) = shares
+    assert steady < steady_edf < 1
+    assert bursty_edf < bursty < 1

@@ -32,7 +32,8 @@ def request(
     gpu, batch = (0, 1) if answered else (-1, 0)
     action = other.get("action", id if kind == AnswerKind.PREDICTION else -1)
     cold = other.get("cold", False)
-    return (id, 0, 0, at, deadline, end, outcome, reason, kind, gpu, batch, cold, action)
+    model, client = other.get("model", 0), other.get("client", 0)
+    return (id, model, client, at, deadline, end, outcome, reason, kind, gpu, batch, cold, action)
 
 
 def action(
