@@ -32,6 +32,7 @@ from mainspring import run as run_scenario
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
 from mainspring.parameters import as_list, as_page, describe
+from mainspring.plan import is_study
 from mainspring.run import Progress as Report
 from mainspring.runs import Runs, load_runs
 from profiles import ProfileError
@@ -348,13 +349,30 @@ def live(
 
 @app.command()
 def report(
-    directories: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Finished runs.")],
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Finished runs; for a page, a sweep or a plan."),
+    ],
     out: Annotated[
         Path | None, typer.Option(metavar="PICTURE", help="Draw them too: .png, .svg, or both.")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write a page to be forwarded."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Compare finished runs."""
+    """Compare finished runs; make a page of them, or of a sweep or a plan."""
+    studies = [directory for directory in directories if is_study(directory)]
+    if studies and (html is None or out or json):
+        raise ScenarioError(
+            f"{studies[0]} is a sweep or a plan, of which report makes a page; "
+            "expected --html FILE.html and nothing else"
+        )
+    page = [_write_page(directories, html)] if html else []
+    if studies:
+        print(f"page:     {page[0]}")
+        return
     runs = load_runs(*directories)
     pictures = runs.plot().save(out) if out else []
     if json:
@@ -363,6 +381,14 @@ def report(
     _print_table(runs)
     for picture in pictures:
         print(f"picture:  {picture}")
+    for each in page:
+        print(f"page:     {each}")
+
+
+def _write_page(directories: Sequence[Path], path: Path) -> Path:
+    from mainspring.report import report as write_report
+
+    return write_report(directories, path)
 
 
 @app.command()

@@ -189,6 +189,11 @@ def plan(
     return came
 
 
+def is_study(directory: Path) -> bool:
+    """Whether a directory is that of a sweep or a plan: many runs, with a table of them."""
+    return (directory / PLAN).is_file() or (directory / TABLE).is_file()
+
+
 class _Planner:
     """The search, and what has come of it so far."""
 

@@ -127,6 +127,16 @@ class Runs(Sequence[Run]):
 
         return plots.latency_cdf(self._directories())
 
+    def report(self, path: str | Path) -> Path:
+        """Write a page on them, one HTML file that needs no network; returns its path.
+
+        Raises ResultsError or ScenarioError where that cannot be done, and then writes nothing.
+        """
+        from mainspring.report.page import write_page
+        from mainspring.report.runs import runs_page
+
+        return write_page(runs_page(self), path)
+
     def to_json(self) -> bytes:
         """The summaries, each with its directory, as a JSON list."""
         rows = [

@@ -30,6 +30,7 @@ from results.reader import read_actions, read_latencies, read_seconds, read_summ
 from results.summary import Summary
 
 Floats = npt.NDArray[np.float64]
+Size = tuple[float, float]
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8A6D00", "#000000")
 GREY: Final = "#6B6B6B"
@@ -49,7 +50,7 @@ LOG_FROM: Final = 50
 MAX_GPUS: Final = 8
 MAX_RUNS: Final = len(COLOURS)
 
-_STYLE: Final[Any] = {
+STYLE: Final[Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
@@ -71,6 +72,7 @@ _STYLE: Final[Any] = {
     "hatch.linewidth": 0.7,
     "legend.frameon": False,
     "svg.hashsalt": "mainspring",
+    "text.parse_math": False,  # a name with two dollar signs is a name
 }
 
 
@@ -89,7 +91,7 @@ class Picture(Figure):
         endings = (path.suffix,) if path.suffix else (".png", ".svg")
         files = [path.with_suffix(ending) for ending in endings]
         for file in files:
-            with naming(file), mpl.rc_context(_STYLE):
+            with naming(file), mpl.rc_context(STYLE):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 # Without the date the same run gives the same bytes.
                 self.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
@@ -97,20 +99,44 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(STYLE):
             self.savefig(stream, format="png", dpi=100)
         return stream.getvalue()
 
 
-def latency_cdf(runs: Mapping[str, Path], *, slo_ms: float | None = None) -> Picture:
+def latency_cdf(
+    runs: Mapping[str, Path],
+    *,
+    slo_ms: float | None = None,
+    size: Size = (6.4, 4.2),
+    title: str | None = None,
+) -> Picture:
     """Draw which share of the offered requests was answered within which time, a curve per run.
 
     runs: directories of finished runs, by the names to show. slo_ms: drawn as a line; by default
-    the runs' own if they share one. Raises ResultsError for a directory that is not a finished run.
+    the runs' own if they share one. size: in inches. title: what the runs have in common by
+    default. Raises ResultsError for a directory that is not a finished run.
     """
     _check(runs)
-    with styled((6.4, 4.2), _common_to(runs)) as figure:
+    with styled(size, _common_to(runs) if title is None else title) as figure:
         _draw_cdf(figure.add_subplot(), runs, slo_ms)
+    return figure
+
+
+def over_time(
+    runs: Mapping[str, Path], *, size: Size = (6.4, 4.2), title: str | None = None
+) -> Picture:
+    """Draw what became of the requests over time, a panel per run.
+
+    Arguments and errors are those of `latency_cdf`.
+    """
+    _check(runs)
+    with styled(size, _common_to(runs) if title is None else title) as figure:
+        panels = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
+        figure.legend(
+            handles=_draw_fates(list(panels), runs), loc="outside lower left", ncols=3,
+            handlelength=1.2, columnspacing=1.4,
+        )  # fmt: skip
     return figure
 
 
@@ -172,7 +198,7 @@ def _draw_cdf(axes: Axes, runs: Mapping[str, Path], slo_ms: float | None) -> Non
     high = max(float(x_all.max()), slo_ms or 0)
     low = min(float(x[np.searchsorted(y, min(_nines(0.01), y[-1]))]) for x, y in curves if len(x))
     if high > LOG_FROM * low > 0:
-        _log_axis(axes, low / 1.3, high * 1.3)
+        log_axis(axes, low / 1.3, high * 1.3)
     else:
         axes.set_xlim(0, high * 1.06)
     top = max(float(y.max(initial=0)) for _, y in curves)
@@ -230,7 +256,7 @@ def _shared_slo_ms(summaries: Sequence[Summary]) -> float | None:
     return slos.pop() if len(slos) == 1 else None
 
 
-def _log_axis(axes: Axes, low: float, high: float) -> None:
+def log_axis(axes: Axes, low: float, high: float) -> None:
     """A logarithmic axis with as many labels as have room side by side."""
     decades = np.log10(high / low)
     labelled = (1, 2, 5) if decades < 2.3 else (1, 3) if decades < 3.8 else (1,)
@@ -408,9 +434,9 @@ def _common_to(runs: Mapping[str, Path]) -> str:
 
 
 @contextmanager
-def styled(size: tuple[float, float], title: str) -> Iterator[Picture]:
+def styled(size: Size, title: str) -> Iterator[Picture]:
     """A picture to be drawn on in our style."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Picture(figsize=size, dpi=200, layout="constrained")
         FigureCanvasAgg(figure)
         if title:

@@ -47,6 +47,17 @@ def read_outcomes(directory: Path, columns: Sequence[str] | None = None) -> pa.T
     return _with_names(_read(directory / OUTCOMES, columns=columns))
 
 
+def read_models(directory: Path) -> list[str]:
+    """The names of the run's models, asked for or not."""
+    read_summary(directory)
+    path = directory / OUTCOMES
+    try:
+        names: list[str] = json.loads(pq.read_schema(path).metadata[b"models"])
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _unreadable(path, error) from error
+    return names
+
+
 def read_actions(
     directory: Path, *, start_ns: int | None = None, stop_ns: int | None = None
 ) -> pa.Table:
@@ -113,7 +124,11 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowInvalid) as error:
-        raise ResultsError(f"{path}: cannot be read ({error}); run it again") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ResultsError:
+    return ResultsError(f"{path}: cannot be read ({error}); run it again")
 
 
 def _with_names(table: pa.Table) -> pa.Table:

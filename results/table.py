@@ -22,6 +22,12 @@ from results.summary import Summary
 
 TOO_SMALL: Final = "n too small"
 NONE: Final = "-"
+NOTES: Final = (
+    "Counts are over the requests that arrive in the measured span. Latency is that of the "
+    f"answered ones, to {RESOLUTION}; a quantile needs 10 requests beyond it. "
+    "The interval (Clopper-Pearson) takes requests for independent, which those of one run "
+    "are not: compare policies over seeds."
+)
 _ALWAYS: Final = ("p50", "p90", "p99", "p99.9", "p99.99")
 _NAME_WIDTH: Final = 27
 _VALUE_WIDTH: Final = 16
@@ -33,7 +39,7 @@ _REQUESTS: Final[list[Row]] = [
     ("arrivals", lambda s: f"{s.arrivals:,}"),
     ("offered (req/s)", lambda s: _rate(s.offered_rps)),
     ("goodput (req/s)", lambda s: _rate(s.goodput_rps)),
-    ("in time (% of SLO requests)", lambda s: _percent(s.share_in_time)),
+    ("in time (% of SLO requests)", lambda s: percent(s.share_in_time)),
     ("  its 95 % interval", lambda s: _interval(s.share_in_time_95)),
 ]
 _FATES: Final[list[Row]] = [
@@ -45,7 +51,7 @@ _FATES: Final[list[Row]] = [
 ]
 _MACHINES: Final[list[Row]] = [
     ("mean batch (per execution)", lambda s: _number(s.mean_batch_executed)),
-    ("GPU utilisation (%)", lambda s: _percent(s.mean_gpu_utilisation, 1)),
+    ("GPU utilisation (%)", lambda s: percent(s.mean_gpu_utilisation, 1)),
     ("loads (1/s)", lambda s: _number(s.loads_rps)),
     ("cold requests", lambda s: f"{s.cold_requests:,}"),
 ]
@@ -91,18 +97,12 @@ def runs_table(summaries: Sequence[Summary], width: int = 80) -> Group:
     """The table for a rich console of that many columns."""
     side_by_side = max(1, (width - _NAME_WIDTH) // _VALUE_WIDTH)
     # One list of lines for all the blocks, so that they can be read across.
-    rows = _rows(summaries)
+    rows = lines(summaries)
     parts: list[Table | Padding] = [
         _block(summaries[at : at + side_by_side], rows)
         for at in range(0, len(summaries), side_by_side)
     ]
-    notes = (
-        "Counts are over the requests that arrive in the measured span. Latency is that of the "
-        f"answered ones, to {RESOLUTION}; a quantile needs 10 requests beyond it. "
-        "The interval (Clopper-Pearson) takes requests for independent, which those of one run "
-        "are not: compare policies over seeds."
-    )
-    return Group(*parts, Padding(Text(notes, style="dim"), (0, 1)))
+    return Group(*parts, Padding(Text(NOTES, style="dim"), (0, 1)))
 
 
 def _block(summaries: Sequence[Summary], rows: Sequence[Row | None]) -> Table:
@@ -119,15 +119,15 @@ def _block(summaries: Sequence[Summary], rows: Sequence[Row | None]) -> Table:
     return table
 
 
-def _rows(summaries: Sequence[Summary]) -> list[Row | None]:
-    """The lines, with None where a gap makes them easier to read."""
+def lines(summaries: Sequence[Summary]) -> list[Row | None]:
+    """The table's lines: a name and what it says of a run, or None where a gap helps the eye."""
     rows: list[Row | None] = [*_differences(summaries), *_REQUESTS, None, *_FATES, None]
     for quantile in QUANTILES:
         if quantile in _ALWAYS or any(s.latency.quantiles_ms[quantile] for s in summaries):
             rows.append((f"latency {quantile} (ms)", lambda s, q=quantile: _quantile(s, q)))  # type: ignore[misc]
     rows += [
-        ("latency, largest (ms)", lambda s: _ms(s.latency.max_ms)),
-        ("latency, mean (ms)", lambda s: _ms(s.latency.mean_ms)),
+        ("latency, largest (ms)", lambda s: ms(s.latency.max_ms)),
+        ("latency, mean (ms)", lambda s: ms(s.latency.mean_ms)),
         None,
         *_MACHINES,
     ]
@@ -157,11 +157,11 @@ def _stopped(summary: Summary) -> str:
 
 def _quantile(summary: Summary, quantile: str) -> str:
     value = summary.latency.quantiles_ms[quantile]
-    return TOO_SMALL if value is None else _ms(value)
+    return TOO_SMALL if value is None else ms(value)
 
 
-def _ms(value: float | None) -> str:
-    """No more digits than the histogram resolves: five, and none below a microsecond."""
+def ms(value: float | None) -> str:
+    """Milliseconds, to what the histogram resolves: five digits, and none below a microsecond."""
     if value is None:
         return NONE
     whole_digits = 1 + math.floor(math.log10(value)) if value >= 1 else 1
@@ -176,7 +176,8 @@ def _number(value: float | None) -> str:
     return NONE if value is None else f"{value:,.2f}"
 
 
-def _percent(share: float | None, digits: int = 3) -> str:
+def percent(share: float | None, digits: int = 3) -> str:
+    """A share in percent, without the sign."""
     if share is None:
         return NONE
     text = f"{share * 100:.{digits}f}"

@@ -79,7 +79,7 @@ def test_labels_of_the_latency_axis_do_not_touch(longest_ms):
     """A sample of 1 ms and one of so many: 10 ms to 20 s once gave "1,0002,000"."""
     with plots.styled((10.5, 4.2), "") as figure:
         axes = figure.add_subplot(1, 2, 2)
-        plots._log_axis(axes, 1 / 1.3, longest_ms * 1.3)
+        plots.log_axis(axes, 1 / 1.3, longest_ms * 1.3)
         figure.canvas.draw()
     low, high = axes.get_xlim()
     boxes = [
