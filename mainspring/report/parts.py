@@ -18,7 +18,7 @@ MOST_MODELS: Final = 20
 FEW_MODELS: Final = 4
 """So many models need no figure to be seen at once."""
 
-SIZE: Final = (5.4, 3.9)
+SIZE: Final = (4.8, 3.6)
 """Of a figure, in inches: legible on a telephone, and not too large beside another one."""
 
 
@@ -172,14 +172,15 @@ def _exposure_table(cases: Sequence[Case]) -> Table:
     note = (
         f"Of {first.windows} windows of {case.parts.width_ns / 1e9:g} s, the {first.busy_windows} "
         "in which the others ask for the most are held against the rest (otherwise → then). The "
-        "interval takes windows for independent. What goes together need not be the cause: a client whose own "
-        "rate is higher then may owe its loss to itself. What it would have alone shows in a run "
-        "with its [[workload]] only."
+        "interval takes windows for independent. What goes together need not be the cause: a "
+        "client whose own rate is higher then may owe its loss to itself. What it would have alone "
+        "shows in a run with its [[workload]] only."
     )
     return Table(
         "When the others ask for the most",
         ["client", "run", "others (req/s)", "own (req/s)",
-         "in time otherwise (%)", "in time then (%)", "difference (points)", "95% interval", "verdict"],
+         "in time otherwise (%)", "in time then (%)", "difference (points)", "95% interval",
+         "verdict"],
         [[e.client, case.label, *_exposure(e)] for e, case in found],
         note,
         words=(1, 8),
