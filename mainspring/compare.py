@@ -24,6 +24,7 @@ from results.files import write_whole
 from results.intervals import Mean, two_sided
 
 if TYPE_CHECKING:
+    from results.bands import Curve
     from results.plots import Picture  # imported where it is needed: matplotlib takes a second
 
 SEEDS: Final = 10
@@ -88,30 +89,36 @@ class Comparison:
         """The table as a pandas DataFrame."""
         return to_pandas(self.table)
 
-    def plot(self) -> "Picture":
-        """The metric with bands, and beside it the differences to the baseline."""
-        from results.bands import Curve, bands
+    def curves(self) -> "tuple[dict[str, Curve], dict[str, Curve]]":
+        """The means by value of `between`, and the differences to the baseline by all but it."""
+        from results.bands import Curve
 
         rows = self.table.to_pylist()
-        names = list(dict.fromkeys(row[self.between] for row in rows))
-        curves = {}
-        differences = {}
-        for name in names:
+        means, differences = {}, {}
+        for name in dict.fromkeys(row[self.between] for row in rows):
             mine = [row for row in rows if row[self.between] == name]
             x = [row[self.over or self.between] for row in mine]
-            curves[str(name)] = Curve(
-                x, *([row[key] for row in mine] for key in ("mean", "low", "high"))
-            )
+
+            def curve(*keys: str, x: Any = x, mine: Any = mine) -> Curve:
+                return Curve(x, *([row[key] for row in mine] for key in keys))
+
+            means[str(name)] = curve("mean", "low", "high")
             if name != self.baseline:
-                differences[str(name)] = Curve(
-                    x,
-                    *(
-                        [row[key] for row in mine]
-                        for key in ("difference", "difference_low", "difference_high")
-                    ),
-                )
+                differences[str(name)] = curve("difference", "difference_low", "difference_high")
+        return means, differences
+
+    @property
+    def y_label(self) -> str:
+        """The metric with its unit."""
+        return f"{self.metric}{UNITS.get(self.sweep.metric(self.metric), '')}"
+
+    def plot(self) -> "Picture":
+        """The metric with bands, and beside it the differences to the baseline."""
+        from results.bands import bands
+
+        means, differences = self.curves()
         return bands(
-            curves,
+            means,
             differences,
             baseline=str(self.baseline),
             title=self.metric,

@@ -5,7 +5,7 @@ seed by seed: where a band there does not touch zero, the difference is more tha
 Not here: how the intervals are made (intervals.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from results.errors import ResultsError
-from results.plots import COLOURS, GREY, MAX_RUNS, Picture, styled
+from results.plots import COLOURS, GREY, MAX_RUNS, Picture, Size, styled
 
 TITLE_CHARACTERS: Final = 52
 LEGEND_CHARACTERS: Final = 70
@@ -48,24 +48,16 @@ def bands(
     title: what is drawn; y_label: its unit. A key has the same colour on both sides. Raises
     ResultsError for more curves than can be told apart.
     """
-    if not 0 < len(curves) <= MAX_RUNS:
-        raise ResultsError(
-            f"{len(curves)} curves cannot be told apart in one figure; expected 1 to {MAX_RUNS}"
-        )
-    colours = dict(zip(curves, COLOURS, strict=False))
+    colours = _colours(curves)
     with styled((10.5 if differences else 6.4, 4.2), "") as figure:
         panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
         panels[0].set_title(_folded(title))
-        for name, curve in curves.items():
-            _draw(panels[0], name, curve, colours[name], list(curves))
+        _draw_all(panels[0], curves, colours, x_label)
         if differences:
             panels[1].set_title(_folded(f"difference to {baseline}"))
             panels[1].axhline(0, color=GREY, linewidth=1)
-            for name, curve in differences.items():
-                _draw(panels[1], name, curve, colours[name], list(differences))
+            _draw_all(panels[1], differences, colours, x_label)
         for axes in panels:
-            axes.grid(visible=True, axis="y")
-            axes.set_xlabel(x_label)
             axes.set_ylabel(y_label)
         handles, _ = panels[0].get_legend_handles_labels()
         longest = max(map(len, curves))
@@ -81,6 +73,48 @@ def bands(
 def _folded(title: str) -> str:
     """In as many lines as it takes beside another one."""
     return "\n".join(wrap(title, TITLE_CHARACTERS)) or title
+
+
+def panel(
+    curves: Mapping[str, Curve],
+    *,
+    names: Iterable[str],
+    x_label: str,
+    size: Size,
+    line_at: float | None = None,
+) -> Picture:
+    """Draw one half of `bands` by itself. names: of all curves of both, for their colours.
+
+    line_at: where a horizontal line goes. Raises ResultsError for too many names.
+    """
+    colours = _colours(names)
+    with styled(size, "") as figure:
+        axes = figure.add_subplot()
+        if line_at is not None:
+            axes.axhline(line_at, color=GREY, linewidth=1)
+        _draw_all(axes, curves, colours, x_label)
+        handles, _ = axes.get_legend_handles_labels()
+        if len(colours) > 1:
+            figure.legend(handles=handles, loc="outside lower left", ncols=3)
+    return figure
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    found = list(names)
+    if not 0 < len(found) <= MAX_RUNS:
+        raise ResultsError(
+            f"{len(found)} curves cannot be told apart in one figure; expected 1 to {MAX_RUNS}"
+        )
+    return dict(zip(found, COLOURS, strict=False))
+
+
+def _draw_all(
+    axes: Axes, curves: Mapping[str, Curve], colours: Mapping[str, str], x_label: str
+) -> None:
+    for name, curve in curves.items():
+        _draw(axes, name, curve, colours[name], list(curves))
+    axes.grid(visible=True, axis="y")
+    axes.set_xlabel(x_label)
 
 
 def _draw(axes: Axes, name: str, curve: Curve, colour: str, names: Sequence[str]) -> None:

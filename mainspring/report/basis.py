@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,23 +28,9 @@ def basis(cases: Sequence[Case]) -> Section:
 
 
 def again(cases: Sequence[Case]) -> Section:
-    """Versions, commands, and the whole scenario of each run."""
-    rows: list[list[Cell]] = [
-        [
-            case.label,
-            _when(case.record.get("started")),
-            *(str(case.record.get(key, NONE)) for key in ("mainspring", "python", "machine")),
-            str(case.spec.seed),
-            case.summary.digest[:16],
-        ]
-        for case in cases
-    ]
-    head = ["run", "started", "mainspring", "Python", "machine", "seed", "digest of the outcomes"]
-    packages = dict.fromkeys(_packages(case.record) for case in cases)
-    items: list[Item] = [
-        Code("", "\n".join(f"mainspring run {_quoted(case.run.directory)}" for case in cases)),
-        Table("Versions", head, rows, f"With {'; or '.join(packages)}.", words=(1, 2, 3, 4, 6)),
-    ]
+    """Commands, versions, and the whole scenario of each run."""
+    commands = [f"mainspring run {shlex.quote(str(case.run.directory))}" for case in cases]
+    items: list[Item] = [Code("", "\n".join(commands)), versions(cases)]
     changed = dict.fromkeys(text for case in cases for text in case.record.get("overrides", ()))
     if changed:
         items.append(Lines(list(changed), "Changed on the command line (--set)"))
@@ -60,6 +45,23 @@ def again(cases: Sequence[Case]) -> Section:
             "decisions do: mainspring replay."
         )
     return Section("again", "Run it again", lead, items)
+
+
+def versions(cases: Sequence[Case]) -> Table:
+    """With what each run was made."""
+    rows: list[list[Cell]] = [
+        [
+            case.label,
+            _when(case.record.get("started")),
+            *(str(case.record.get(key, NONE)) for key in ("mainspring", "python", "machine")),
+            str(case.spec.seed),
+            case.summary.digest[:16],
+        ]
+        for case in cases
+    ]
+    head = ["run", "started", "mainspring", "Python", "machine", "seed", "digest of the outcomes"]
+    packages = dict.fromkeys(_packages(case.record) for case in cases)
+    return Table("Versions", head, rows, f"With {'; or '.join(packages)}.", words=(1, 2, 3, 4, 6))
 
 
 def devices(spec: Spec) -> str:
@@ -133,7 +135,10 @@ def _traffic(spec: Spec) -> Iterator[str]:
     closed = [i for i, workload in enumerate(spec.workload) if isinstance(workload, Closed)]
     open_loop = [i for i in range(len(names)) if i not in closed]
     if open_loop:
-        kinds = [f"{names[i]}: {kind_of(spec.workload[i])}" for i in open_loop]
+        kinds = [
+            names[i] if (kind := kind_of(spec.workload[i])) in names[i] else f"{names[i]}: {kind}"
+            for i in open_loop
+        ]
         yield (
             f"Requests that come however the others are served, the same for every policy: "
             f"{'; '.join(kinds)}."
@@ -171,7 +176,3 @@ def _when(started: Any) -> str:
         return f"{datetime.fromisoformat(started):%Y-%m-%d %H:%M} UTC"
     except (TypeError, ValueError):
         return NONE
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))

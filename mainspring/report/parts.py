@@ -243,8 +243,11 @@ def _model_table(case: Case, *, folded: bool) -> Table:
     shown = parts if len(parts) <= MOST_MODELS + 1 else parts[:MOST_MODELS]
     rest = parts[len(shown) :]
     others = [together(rest, f"{len(rest)} others")] if rest else []
+    which = "each model"
+    if rest:
+        which = "the models that miss the most" if parts[0].missed else "the most popular models"
     return Table(
-        f"{case.label}: each model" if not rest else f"{case.label}: the models that miss the most",
+        f"{case.label}: {which}",
         ["model", "SLO (ms)", *_PART_HEAD, "cold (%)"],
         [
             [part.name, slo(part.slo_ms), *_part(part, case), _cold(part)]

@@ -12,7 +12,9 @@ from results.table import NONE, TOO_SMALL, ms, percent
 
 def share(value: float | None) -> str:
     """A share from 0 to 1, in a sentence."""
-    return "none" if value == 0 else f"{percent(value, 2)}%"
+    if value in (0, 1):
+        return "100%" if value else "none"
+    return f"{percent(value, 2)}%"
 
 
 def rate(value: float | None) -> str:

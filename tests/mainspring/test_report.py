@@ -199,10 +199,12 @@ def test_a_sweep_has_a_page(write, here, call):
     stands_alone(page)
     assert page.says(
         "What do policy and workload.0.rate_rps change? 8 runs, 2 seeds for every setting",
-        "has the highest attainment at 2 of 2 values of workload.0.rate_rps",
+        "clockwork has the highest attainment at 1 of 2 values of workload.0.rate_rps, and shares "
+        "it at 1.",
         "mainspring sweep", "Student's t",
     )  # fmt: skip
     rows = done.table.to_pylist()
+    assert {row["share_in_time"] for row in rows if row["workload.0.rate_rps"] == 100} == {1.0}
     for policy in ("clockwork", "fifo"):
         goodputs = [
             row["goodput_rps"]
@@ -244,7 +246,7 @@ def test_a_plan_has_a_page(tmp_path, monkeypatch, here):
     stands_alone(page)
     assert page.says(
         "How many GPUs answer 100% of the requests of steady in time, under fifo",
-        "3 GPUs of <b>bench</b> will do",
+        "3 GPUs (<b>bench</b>) will do",
         "1. What fleet?", "2. What binds?", "3. How much headroom?", "4. What to change next?",
     )  # fmt: skip
     assert page.says(*came.answer.fleet, *came.answer.headroom)
