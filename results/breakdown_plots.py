@@ -19,7 +19,8 @@ MAX_CLIENTS: Final = MAX_RUNS
 def by_model(runs: Mapping[str, Breakdown], *, size: Size = (6.4, 4.2)) -> Picture | None:
     """Draw each model as a dot: how often it is asked for, and the share that is in time.
 
-    runs: by the names to show. None where there are not two models with an SLO, or too many runs.
+    runs: by the names to show. None where there are not two models with an SLO, where all have
+    everything in time, or where there are too many runs.
     """
     dots: dict[str, tuple[Floats, Floats]] = {}
     for name, run in runs.items():
@@ -28,6 +29,9 @@ def by_model(runs: Mapping[str, Breakdown], *, size: Size = (6.4, 4.2)) -> Pictu
         shares = np.array([part.share_in_time for part in parts], dtype=np.float64)
         dots[name] = rates, shares
     if not 0 < len(runs) <= MAX_RUNS or min(len(rates) for rates, _ in dots.values()) < 2:
+        return None
+    lowest = min(float(shares.min()) for _, shares in dots.values())
+    if lowest == 1:
         return None
     with styled(size, "") as figure:
         axes = figure.add_subplot()
@@ -39,10 +43,11 @@ def by_model(runs: Mapping[str, Breakdown], *, size: Size = (6.4, 4.2)) -> Pictu
             )  # fmt: skip
         every = np.concatenate([rates for rates, _ in dots.values()])
         log_axis(axes, float(every.min()) / 1.2, float(every.max()) * 1.2)
-        _share_axis(axes)
+        _share_axis(axes, lowest)
         axes.set_xlabel("requests for the model (1/s)")
         axes.set_ylabel("in time")
-        figure.legend(loc="outside lower left", ncols=3, handletextpad=0.1)
+        if len(runs) > 1:
+            figure.legend(loc="outside lower left", ncols=3, handletextpad=0.1)
     return figure
 
 
@@ -86,8 +91,15 @@ def _apart(rates: Floats, shares: Floats) -> tuple[Floats, Floats]:
     return rates[first], shares[first]
 
 
-def _share_axis(axes: Axes) -> None:
-    axes.set_ylim(0, 1.02)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:.0f} %"))
+def _share_axis(axes: Axes, lowest: float = 0.0) -> None:
+    """From 0, or where that would press all to the top, from below the lowest share."""
     axes.grid(visible=True, axis="y")
+    if lowest < 0.5:
+        axes.set_ylim(0, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:.0f} %"))
+        return
+    reach = 1 - lowest
+    axes.set_ylim(1 - 1.15 * reach, 1 + 0.03 * reach)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:.10g} %"))

@@ -77,8 +77,8 @@ def _assumptions(case: Case) -> Iterator[str]:
     spec, cluster = case.spec, case.spec.cluster
     if case.live:
         yield (
-            "Live: real processes, messages and clocks on the machine named below. Its engines "
-            "are kept busy for as long as the profile says; no model is executed."
+            "Live: real processes, messages and clocks on the machine named below. How punctual "
+            "they were, and on what, is in live.json in its directory."
         )
     else:
         yield (

@@ -18,6 +18,9 @@ from results.table import NOTES, lines, ms, percent
 MOST_GPUS = 16
 """GPUs that have a line each; of more the busiest and the least busy are shown."""
 
+MOST_NAMES = 4
+"""Runs that are named in one sentence."""
+
 
 def runs_page(runs: Runs) -> Page:
     """What there is to say of these runs. Raises ScenarioError or ResultsError."""
@@ -28,7 +31,7 @@ def runs_page(runs: Runs) -> Page:
     return Page(
         title=", ".join(dict.fromkeys(case.spec.name for case in cases)),
         kind="A live run of DNN inference" if live else "A simulation of DNN inference",
-        question=_question(cases),
+        question=_question(cases, alike),
         answer=_answer(summaries),
         how_sure=_how_sure(summaries, alike),
         warnings=list(_warnings(cases, alike)),
@@ -47,7 +50,9 @@ def runs_page(runs: Runs) -> Page:
 # -- question and answer ---------------------------------------------------------------------------
 
 
-def _question(cases: Sequence[Case]) -> str:
+def _question(cases: Sequence[Case], alike: bool) -> str:
+    if not alike:
+        return f"{len(cases)} runs of different scenarios: how many requests are in time in each?"
     first = cases[0]
     s = first.summary
     per_s = f", {rate(s.offered_rps)} a second," if s.offered_rps else ""
@@ -69,17 +74,16 @@ def _answer(summaries: Sequence[Summary]) -> str:
         missed = best.slo_requests - best.slo_in_time
         what = f"{missed:,} of {best.slo_requests:,} are missed" if missed else "none is missed"
         return f"{best.name} answers {share(best.share_in_time)} of the requests in time: {what}."
-    if len({s.share_in_time for s in ranked}) == 1:
-        names = listed([s.name for s in ranked])
-        return f"{names} all answer {share(best.share_in_time)} of the requests in time."
-    others = [f"{s.name} {share(s.share_in_time)}" for s in ranked[1:]]
-    if len(others) > 4:
-        low, high = ranked[-1].share_in_time, ranked[1].share_in_time
-        others = [f"the {len(others)} others from {share(low)} to {share(high)}"]
-    return (
-        f"{best.name} answers {share(best.share_in_time)} of the requests in time, "
-        f"{', '.join(others)}."
-    )
+    first = [s.name for s in ranked if s.share_in_time == best.share_in_time]
+    rest = ranked[len(first) :]
+    names = listed(first) if len(first) <= MOST_NAMES else f"{len(first)} runs"
+    others = [f"{s.name} {share(s.share_in_time)}" for s in rest]
+    if len(rest) > MOST_NAMES:
+        low, high = share(rest[-1].share_in_time), share(rest[0].share_in_time)
+        others = [f"the {len(rest)} others from {low} to {high}"]
+    verb = "answers" if len(first) == 1 else "answer"
+    answer = f"{names} {verb} {share(best.share_in_time)} of the requests in time"
+    return f"{', '.join([answer, *others])}."
 
 
 def _ranked(summaries: Sequence[Summary]) -> list[Summary]:
@@ -93,8 +97,9 @@ def _how_sure(summaries: Sequence[Summary], alike: bool) -> str:
     if best is None or best.share_in_time_95 is None:
         return ""
     low, high = (percent(end, 2) for end in best.share_in_time_95)
+    each = " each" if len(summaries) > 1 else ""
     text = (
-        f"One run each: the share of {best.name} may be {low}% to {high}% (Clopper-Pearson, 95%), "
+        f"One run{each}: the share of {best.name} may be {low}% to {high}% (Clopper-Pearson, 95%), "
         "and less surely than that, for the requests of one run depend on each other. "
     )
     if len(summaries) > 1 and alike:

@@ -127,6 +127,16 @@ def test_runs_of_other_arrivals_are_told_apart(runs, without_pictures):
     assert page.says("different scenarios: they did not get the same requests")
 
 
+def test_runs_that_are_equally_good_share_the_answer(write, without_pictures):
+    scenario = load_scenario(write(("rate_rps = 200", "rate_rps = 50")))
+    runs = run(scenario, "out", ["clockwork", "edf", "fifo"])
+    assert {each.summary.share_in_time for each in runs} == {1.0}
+    assert Page(runs.report("page.html")).says(
+        "clockwork, edf and fifo answer 100% of the requests in time.",
+        "clockwork: no request with an SLO was missed.",
+    )
+
+
 PROFILE = """\
 schema = 1
 device = "<b>bench</b>"

@@ -88,6 +88,20 @@ def test_each_model_is_a_dot_and_each_client_a_line(run):
     assert drawn["client 1"].mean() == pytest.approx(0.5)
 
 
+def test_models_that_are_close_to_all_in_time_are_not_pressed_to_the_top(tmp_path):
+    two = {"models": ["a", "b"], "pages_of_model": [1, 1]}
+    with writer(tmp_path / "run", **two) as sink:
+        for i in range(200):
+            fate = {"outcome": Outcome.REJECTED} if i == 1 else {}
+            sink.request(request(i, model=i % 2, at=i * MS, end=i * MS + 1, **fate))
+        sink.close(arrivals=200)
+    dots = by_model({"run": breakdown(tmp_path / "run")})
+    assert dots is not None
+    low, high = dots.axes[0].get_ylim()
+    assert 0.98 < low < 0.99
+    assert high > 1
+
+
 def test_one_client_or_one_model_is_not_drawn(tmp_path):
     with writer(tmp_path / "run") as sink:
         sink.request(request(0))
