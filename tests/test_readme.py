@@ -7,6 +7,7 @@ import pytest
 
 from mainspring import load_scenario, run
 from mainspring.reproduce.original import original
+from results.breakdown import breakdown
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -65,6 +66,17 @@ def test_the_demo(tmp_path: Path) -> None:
     assert clockwork.summary.share_in_time is not None
     assert told[1] == f"{clockwork.summary.share_in_time:.2%}"[:-1]
     assert fifo.summary.share_in_time == 0
+
+
+def test_the_two_clients(tmp_path: Path) -> None:
+    runs = run(
+        load_scenario(ROOT / "scenarios/two-clients.toml"), tmp_path / "two", ["clockwork", "edf"]
+    )
+    told = re.search(r"loses ([\d.]+) points .*?Clockwork, and\s+([\d.]+)", README, re.DOTALL)
+    assert told
+    for each, points in zip(runs, told.groups(), strict=True):
+        exposure = breakdown(each.directory, {0: 0, 1: 1}, ["steady", "bursts"]).exposures[0]
+        assert points == f"{-100 * exposure.difference:.1f}"
 
 
 @pytest.mark.skipif(not TRACE.is_file(), reason=f"needs the trace {TRACE}")
