@@ -109,8 +109,9 @@ class Comparison:
 
     @property
     def y_label(self) -> str:
-        """The metric with its unit."""
-        return f"{self.metric}{UNITS.get(self.sweep.metric(self.metric), '')}"
+        """The metric, and what it is in which unit."""
+        unit = UNITS.get(self.sweep.metric(self.metric))
+        return f"{self.metric}: {unit}" if unit else self.metric
 
     def plot(self) -> "Picture":
         """The metric with bands, and beside it the differences to the baseline."""
