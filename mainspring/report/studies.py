@@ -56,8 +56,11 @@ def sweep_page(sweep: Sweep) -> Page:
     try:
         came = compare(sweep, metric=metric)
     except ScenarioError as error:
-        answer, how_sure = f"{n(len(rows), 'run')}, whose numbers follow.", ""
-        lead = f"No figure: {error}; mainspring compare draws one."
+        if rows:
+            answer, lead = f"{n(len(rows), 'run')}, whose numbers follow.", f"No figure: {error}."
+        else:
+            answer = "There is no answer: every run failed."
+        how_sure = ""
     else:
         answer, how_sure = _best(came)
         items += _figures(came)
@@ -110,6 +113,8 @@ def _best(came: Comparison) -> tuple[str, str]:
     means = [row["mean"] for row in rows]
     if len({row[came.between] for row in rows}) == 1:
         low, high = number(min(means)), number(max(means))
+        if low == high:
+            return f"{came.metric} is {low} throughout.", came.method
         return f"{came.metric} lies between {low} and {high}.", came.method
     less_is_more = came.metric.startswith("p")
     ahead: Counter[Any] = Counter()

@@ -235,6 +235,34 @@ def test_a_sweep_that_cannot_be_drawn_without_more_words_has_its_table(write, he
     assert Page(Path("page.html")).says("No figure:", "choose one with --over", "All settings")
 
 
+FAILS = """\
+import msgspec
+
+class Fails:
+    class Params(msgspec.Struct):
+        pass
+    def __init__(self, params): pass
+    def on_start(self, now_ns, gpus, models, rng, out): pass
+    def on_request(self, now_ns, request, out): raise ValueError("<b>no</b>")
+    def on_result(self, now_ns, result, out): pass
+    def on_wake(self, now_ns, key, out): pass
+"""
+
+
+@pytest.mark.parametrize("others", [[], ["fifo"]])
+def test_a_sweep_says_which_runs_failed(write, here, others):
+    write()
+    Path("fails.py").write_text(FAILS)
+    study = {
+        "name": "tiny", "scenario": "small.toml", "set": {"duration_s": 0.6, "warmup_s": 0.2},
+        "grid": {"policy": ["fails.py:Fails", *others]},
+    }  # fmt: skip
+    mainspring.sweep(study, "out", executor=here)
+    page = Page(page_of("out", "page.html"))
+    assert page.says("1 run failed; the first: policy Fails", "ValueError: <b>no</b>")
+    assert page.says("attainment is 1 throughout." if others else "every run failed.")
+
+
 def page_of(*args):
     """Make a page as the command does."""
     from mainspring.report import report
