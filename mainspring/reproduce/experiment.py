@@ -37,6 +37,9 @@ DELAYS_US: Final = {
 }
 """Messages. Two engine actions follow each other at once, as on a GPU whose queue is full."""
 
+V100: Final = {"pages": V100_PAGES, "delays_us": DELAYS_US, "noise": "v100"}
+"""A cluster of the paper's GPUs, which are real; its emulated ones (figure 11) have no noise."""
+
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -81,9 +84,9 @@ class Actions(NamedTuple):
 
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    latest: npt.NDArray[np.int64]
-    """The end of the window: the planned start, and the policy's latest_delta on top."""
+    expected_end: npt.NDArray[np.int64]
     expected: npt.NDArray[np.int64]
+    """How long the policy believed that it takes."""
     duration: npt.NDArray[np.int64]
     model: npt.NDArray[np.int32]
     gpu: npt.NDArray[np.int16]
@@ -153,7 +156,7 @@ class Log:
         if kind == "unload":
             return
         (self._batches if kind == "infer" else self._loads).add(
-            (row[10], row[11], row[7], row[8], row[12], row[3], row[2], row[4], row[5])
+            (row[10], row[11], row[15], row[8], row[12], row[3], row[2], row[4], row[5])
         )
 
     @property

@@ -1,7 +1,8 @@
 """Figure 2: how alike equal batches are on a GPU that does nothing else.
 
-One model, one client, one GPU. What comes out is what went in, a profile of constants, so the
-durations are all equal: this figure shows the model's input and proves nothing.
+One model, one client, one GPU with the noise of an exclusive V100 (sim/varying.py), which was made
+from this figure's one published number. So the figure shows that the noise comes through a run as
+it was put in; it is no evidence of what a GPU does.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainspring.reproduce.drawing import SYSTEM, drawn, tail_axis
-from mainspring.reproduce.experiment import DELAYS_US, RESNET50, V100_PAGES, Log, clockwork, play
+from mainspring.reproduce.experiment import RESNET50, V100, Log, clockwork, play
 from mainspring.reproduce.rows import Row, told
 from results.plots import GREY, Picture
 
@@ -53,7 +54,7 @@ def measure(point: Point) -> Measured:
         "seed": 2,
         "duration_s": point.length_s,
         "slo_ms": 100.0,
-        "cluster": {"pages": V100_PAGES, "delays_us": DELAYS_US},
+        "cluster": V100,
         "models": [{"profile": RESNET50}],
         "workload": [{"kind": "closed", "concurrency": 1}],
         "policy": clockwork(),
@@ -64,11 +65,11 @@ def measure(point: Point) -> Measured:
 
 
 def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
-    """No verdict: it is the model's input."""
+    """No verdict: the noise was made from the published number."""
     return [
         told(
             "fig2", f"99.99th percentile over the median, less 1, of {found.batches:,} batches "
-            "(the model's input)", found.p9999, reference=PUBLISHED, source="published",
+            "(what the noise is made from)", found.p9999, reference=PUBLISHED, source="published",
         )
         for _, found in results
     ]  # fmt: skip
@@ -76,7 +77,7 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
 
 def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:
     """The tail."""
-    title = "Figure 2: durations of equal batches (the model's input)"
+    title = "Figure 2: durations of equal batches (the noise that is put in)"
     with drawn((6.0, 4.0), title, full=full) as figure:
         axes = figure.add_subplot()
         for _, found in results:

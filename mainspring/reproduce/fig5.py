@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainspring.reproduce.drawing import SYSTEM, drawn, tail_axis
-from mainspring.reproduce.experiment import DELAYS_US, RESNET50, V100_PAGES, Log, clockwork, play
+from mainspring.reproduce.experiment import RESNET50, V100, Log, clockwork, play
 from mainspring.reproduce.original import ORIGINAL_SCENARIO
 from mainspring.reproduce.rows import Row, compared, shape, told
 from mainspring.scenario import load_scenario
@@ -29,10 +29,16 @@ CEILING_RPS = 8 / 9.93e-3
 
 NINES = np.concatenate([np.linspace(0, 0.9, 46), 1 - np.logspace(-1, -5, 81)])
 
+TIGHT_AHEAD_MS = 4.0
+"""Lookahead with which the SLO of 10 ms is planned for less than itself."""
+
 CAUSES = (
-    "SLO 10 ms: the artifact plans no request for less than lookahead + buffer, here 10 ms, "
-    "the SLO itself; with the way back (0.26 ms) most answers are late. Beyond help for a "
-    "plan that starts as late as it may.",
+    "SLO 10 ms: the artifact plans no request for less than lookahead + buffer, here 5 + 5 ms, the "
+    "SLO itself. Most batches then end just there, and the way back (0.26 ms) makes them late. "
+    "With 4 ms of lookahead, nothing else changed, all answers are in time, as the row says. A "
+    "third party who reran the artifact found the same: a shorter lookahead gave 5 times the "
+    "goodput at 10 ms. The authors' GPUs were over-predicted by some 0.2 ms (figure 10, as "
+    "remembered), about the way back; ours, by the noise that was published, by 0.001 ms.",
     "25 ms to 250 ms: above the reading because nothing but execution takes time here. The "
     "original on emulated GPUs is above it too (796.7 req/s at 100 ms, where 675 were read); "
     "the paper's figure was made with real inputs over a shared network.",
@@ -48,6 +54,7 @@ class Point(NamedTuple):
     length_s: float
     lead_in_s: float
     last_s: float
+    ahead_ms: float = 5.0
 
 
 class Measured(NamedTuple):
@@ -66,6 +73,7 @@ def points(*, full: bool) -> list[Point]:
     times = (1800.0, 1200.0, 60.0) if full else (60.0, 10.0, 0.0)
     return [
         *(Point("infer5", slo, *times) for slo in READ_OFF),
+        Point("infer5", 10, *times, ahead_ms=TIGHT_AHEAD_MS),
         Point("infer4", 100, *((1800.0, 1200.0, 60.0) if full else (30.0, 10.0, 0.0))),
     ]
 
@@ -101,12 +109,15 @@ def measure(point: Point) -> Measured:
 
 
 def _table(point: Point) -> dict[str, Any]:
-    cluster: dict[str, Any] = {"pages": V100_PAGES, "delays_us": DELAYS_US}
+    cluster: dict[str, Any] = dict(V100)
     if point.system == "infer4":  # on the platform on which it was recorded
         cluster = msgspec.to_builtins(load_scenario(ORIGINAL_SCENARIO).spec.cluster)
     policies = {
         "infer5": clockwork(
-            default_slo_ms=point.slo_ms, schedule_ahead_ms=5.0, latest_delta_ms=5.0, max_batch=8
+            default_slo_ms=point.slo_ms,
+            schedule_ahead_ms=point.ahead_ms,
+            latest_delta_ms=point.ahead_ms,
+            max_batch=8,
         ),
         "infer4": clockwork(default_slo_ms=point.slo_ms, variant="infer4"),
     }
@@ -125,6 +136,8 @@ def _table(point: Point) -> dict[str, Any]:
 def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
     """Verdicts."""
     made = []
+    tight = [found for point, found in results if point.ahead_ms == TIGHT_AHEAD_MS]
+    results = [(point, found) for point, found in results if point.ahead_ms != TIGHT_AHEAD_MS]
     ours = {point.slo_ms: found for point, found in results if point.system == "infer5"}
     for point, found in results:
         if point.system == "infer4":
@@ -164,11 +177,27 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
                 "at least 99.99%", found.in_slo, holds=found.in_slo >= 0.9999,
             )
         )  # fmt: skip
+    for found in tight:
+        name = f"SLO 10 ms, {TIGHT_AHEAD_MS:g} ms of lookahead in place of 5"
+        made.append(
+            told(
+                "fig5", f"{name}: goodput (req/s)", found.goodput_rps, reference=READ_OFF[10],
+                source="read off a figure by a third party",
+            )
+        )  # fmt: skip
+        made.append(
+            shape(
+                "fig5", f"{name}: share of {found.answers:,} answers inside the SLO",
+                "at least 99.99%", found.in_slo, holds=found.in_slo >= 0.9999,
+            )
+        )  # fmt: skip
     return made
 
 
 def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:
     """Left the goodput over the SLO, right the tail of the latency for each SLO."""
+    tight = [found for point, found in results if point.ahead_ms == TIGHT_AHEAD_MS]
+    results = [(point, found) for point, found in results if point.ahead_ms != TIGHT_AHEAD_MS]
     by = {(point.system, point.slo_ms): found for point, found in results}
     slos = sorted({point.slo_ms for point, _ in results})
     with drawn((10.5, 4.4), "Figure 5: closed loop, 15 ResNet50, one GPU", full=full) as figure:
@@ -186,6 +215,11 @@ def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:
             left.plot(
                 [place[slo] for slo in have], [by[system, slo].goodput_rps for slo in have], **look
             )
+        for found in tight:
+            left.plot(
+                [place[10]], [found.goodput_rps], "o", color=SYSTEM, mfc="white",
+                label=f"the same, {TIGHT_AHEAD_MS:g} ms of lookahead in place of 5",
+            )  # fmt: skip
         left.errorbar(
             list(place.values()), list(READ_OFF.values()), yerr=25, fmt="D", color=GREY,
             mfc="white", capsize=3, linewidth=1, label="paper, read off by a third party",

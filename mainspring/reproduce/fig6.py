@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from mainspring.reproduce.drawing import SYSTEM, drawn
 from mainspring.reproduce.experiment import (
-    DELAYS_US,
     RESNET50,
-    V100_PAGES,
+    V100,
     Log,
     Requests,
     busy_by_bin,
@@ -140,7 +139,7 @@ def _table(point: Point) -> dict[str, Any]:
         "seed": 6,
         "duration_s": point.lead_in_s + point.length_s,
         "slo_ms": SLO_MS,
-        "cluster": {"pages": V100_PAGES, "delays_us": DELAYS_US},
+        "cluster": V100,
         "models": [{"profile": RESNET50, "copies": COPIES}],
         "workload": [
             {"kind": "poisson", "rate_rps": MINOR_RPS, "models": names[:1]},

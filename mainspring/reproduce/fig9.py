@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mainspring.reproduce import zoo
 from mainspring.reproduce.drawing import SYSTEM, drawn
-from mainspring.reproduce.experiment import DELAYS_US, V100_PAGES, clockwork, play, wilson
+from mainspring.reproduce.experiment import V100, clockwork, play, wilson
 from mainspring.reproduce.rows import Row, compared, shape, told
 from results.plots import COLOURS, GREY, Picture
 from scheduler.records import Outcome, Status
@@ -110,7 +110,7 @@ def _table(point: Point) -> dict[str, Any]:
         "seed": 9,
         "duration_s": point.lead_in_s + point.length_s,
         "slo_ms": SLO_NS / 1e6,
-        "cluster": {"gpus": GPUS, "pages": V100_PAGES, "delays_us": DELAYS_US},
+        "cluster": {"gpus": GPUS} | V100,
         "models": zoo.models(),
         "workload": [workload],
         "policy": clockwork(faithful_to=point.faithful_to, max_batch=MAX_BATCH),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mainspring.reproduce.experiment import DELAYS_US, RESNET50, V100_PAGES, Requests, clockwork
+from mainspring.reproduce.experiment import RESNET50, V100, Requests, clockwork
 
 FACTORS = tuple(1.5**i for i in range(12))
 """1, 1.5, 2.25, ... 86.5."""
@@ -36,7 +36,7 @@ def table(
         "name": name,
         "seed": 7,
         "duration_s": LEAD_IN_S + step_s * len(FACTORS),
-        "cluster": {"gpus": GPUS, "pages": V100_PAGES, "delays_us": DELAYS_US},
+        "cluster": {"gpus": GPUS} | V100,
         "models": [{"profile": RESNET50, "copies": copies}],
         "workload": [
             step(0.0, LEAD_IN_S, slo_ms=100.0),
