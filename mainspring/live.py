@@ -134,10 +134,11 @@ def _check(scenario: Scenario, box: Box) -> None:
     spec = scenario.spec
     if any(workload.__struct_config__.tag == "closed" for workload in spec.workload):
         raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
-    if spec.cluster.noise != "none" or spec.cluster.clocks:
-        key = "noise" if spec.cluster.noise != "none" else "clocks"
+    cluster = spec.cluster
+    given = {"noise": cluster.noise != "none", "clocks": cluster.clocks, "link": cluster.link}
+    if key := next((key for key, value in given.items() if value), None):
         raise ScenarioError(
-            f"cluster.{key}: a live run has the noise and the clocks of its machine; "
+            f"cluster.{key}: a live run has the {key} of its machine; "
             "leave the key out, or run it in simulation"
         )
     for i, models in enumerate(spec.models):

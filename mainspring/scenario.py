@@ -59,6 +59,18 @@ class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpu: Annotated[int, Meta(ge=0)] | None = None
 
 
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The link from the controller to the workers, over which batches' inputs go (sim/link.py).
+
+    sends: how many may be under way at once; the others wait. send_by_ms: a batch has to be on its
+    way so long before its window closes, or it is not sent. Both as in Clockwork's artifact.
+    """
+
+    gbit_per_s: Positive = 10.0
+    sends: Count = 2
+    send_by_ms: NotNegative = 5.0
+
+
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib.
 
@@ -66,6 +78,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     noise: v100 spreads constant durations as an exclusive V100 does (sim/varying.py); those of a
     profile that has quantiles or samples vary by themselves.
     clocks: when the clock of a GPU changes, and to what.
+    link: what inputs go over on their way to the workers; without it they take no time.
     lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
     they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
     GPU to itself.
@@ -78,6 +91,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory: Literal["pages", "contiguous"] = "pages"
     noise: Literal["none", "v100"] = "none"
     clocks: list[ClockSpec] = []
+    link: LinkSpec | None = None
     delays_us: DelaysUs = DelaysUs()
 
 

@@ -23,6 +23,7 @@ from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
 from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop
 from sim.gpu import ModelCost, SimGpu
+from sim.link import LinkParams
 from sim.shared import SharedGpu
 from sim.varying import NOISES, VaryingGpu
 from workloads import Closed, Workload, merge
@@ -79,6 +80,14 @@ def build_world(
         record=record,
         keys=_inputs(scenario),
         gpu_kind=_gpu_kinds(scenario),
+        link=None
+        if cluster.link is None
+        else LinkParams(
+            bits_per_s=cluster.link.gbit_per_s * 1e9,
+            sends=cluster.link.sends,
+            margin_ns=round(cluster.link.send_by_ms * 1e6),
+            input_bytes=tuple(model.input_bytes for model in models),
+        ),
     )
 
 

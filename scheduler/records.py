@@ -109,6 +109,8 @@ class Why(IntEnum):
     """Enough pages are free, but not side by side, where a model has to lie in one piece."""
     DEVICE_ERROR = 7
     """It started, and went wrong on the device."""
+    SENT_TOO_LATE = 8
+    """It waited too long for the link, and was not sent (Clockwork's networkSendTooLate)."""
 
 
 class Result(msgspec.Struct, gc=False):

@@ -31,10 +31,13 @@ from scheduler.records import (
     ModelInfo,
     Request,
     Result,
+    Status,
+    Why,
 )
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
+from sim.link import Link, LinkParams
 
 
 class Delays(NamedTuple):
@@ -98,6 +101,7 @@ class Cluster:
     record: is given every step of the controller's, for a journal.
     keys: which input each request brings, in the order of arrival, for prediction caches.
     gpu_kind: makes a GPU, with the arguments of SimGpu; or one for each GPU.
+    link: what batches' inputs go over; without it they take no time.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Cluster:
         record: Callable[[Record], None] | None = None,
         keys: Iterator[int] | None = None,
         gpu_kind: GpuKind | Sequence[GpuKind] = SimGpu,
+        link: LinkParams | None = None,
     ) -> None:
         self.env = Clock()
         self._keys = keys
@@ -135,6 +140,7 @@ class Cluster:
             kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
             for kind, gpu, rng in zip(kinds, gpus, rngs, strict=True)
         ]
+        self._link = Link(self.env, link, self._through, self._unsent) if link else None
         self._sent_ns: dict[int, int] = {}  # by action id
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
         self._inbox: deque[tuple[Callable[[int, Any], None], object]] = deque()
@@ -265,7 +271,12 @@ class Cluster:
             sent_ns = now_ns + cost_ns
             for gpu, action in out.sent:
                 self._sent_ns[action.id] = sent_ns
-                if delay_ns:
+                if self._link is not None:
+                    if cost_ns:
+                        self.env.call_in(cost_ns, partial(self._send, gpu, action))
+                    else:
+                        self._link.send(now_ns, gpu, action)
+                elif delay_ns:
                     self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
                 else:
                     self._gpus[gpu].submit(now_ns, action)
@@ -287,6 +298,25 @@ class Cluster:
         if self._wakes.get(key) == at_ns:  # otherwise replaced
             del self._wakes[key]
             self._handle(self.controller.wake, key)
+
+    # ---- the link to the workers
+
+    def _send(self, gpu: int, action: Action, event: simpy.Event) -> None:
+        assert self._link is not None
+        self._link.send(self.env.now, gpu, action)
+
+    def _through(self, gpu: int, action: Action) -> None:
+        """All of an action is through the link."""
+        delay_ns = self._delays.controller_to_worker_ns
+        self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
+
+    def _unsent(self, action: Action) -> None:
+        """An action was not sent, and the controller learns of it."""
+        now_ns = self.env.now
+        result = Result(action, Status.MISSED, Why.SENT_TOO_LATE, now_ns, now_ns, 0)
+        sent_ns = self._sent_ns.pop(action.id)
+        write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
+        self._handle(self.controller.result, result)
 
     # ---- workers
 

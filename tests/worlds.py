@@ -163,6 +163,7 @@ def run(
     record: Any = None,
     keys: Any = None,
     gpu_kind: Any = SimGpu,
+    link: Any = None,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -194,6 +195,7 @@ def run(
         record=record,
         keys=keys,
         gpu_kind=gpu_kind,
+        link=link,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)
