@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mainspring import (
     __version__,
+    decisions_cli,
     load_scenario,
     predictions_cli,
     profiles_cli,
@@ -53,6 +54,7 @@ app.add_typer(profiles_cli.app, name="profiles")
 sweep_cli.register(app)
 predictions_cli.register(app)
 trace_cli.register(app)
+decisions_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:
