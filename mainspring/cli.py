@@ -184,9 +184,14 @@ def clockwork(
     full: Annotated[
         bool, typer.Option("--full", help="The paper's own length; original always is.")
     ] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For original: write the page docs/fidelity.md."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare our Clockwork with what others measured, row by row."""
+    from mainspring.reproduce.fidelity import as_markdown
     from mainspring.reproduce.figures import chosen, make
     from mainspring.reproduce.original import LEFT_OUT, original
     from mainspring.reproduce.rows import print_rows
@@ -196,6 +201,9 @@ def clockwork(
     if figure in ("original", "all"):
         with _progress(json) as progress:
             rows += original(data, policy, _runs_done(progress))
+        if markdown is not None:
+            markdown.write_text(as_markdown(data, rows), encoding="utf-8")
+            notes.append(f"page:     {markdown}")
         notes.append(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
     complete = True
     for made in make([] if figure == "original" else chosen(figure), out, full=full):

@@ -7,14 +7,7 @@ are those of original.toml, the same for all rows.
 Left out: `e9_inputs_r100`, which sends inputs over the loopback, and `e2b_slo10`, which was
 disturbed (its controller took 1.28 cores where the others took 0.5).
 
-Two runs fall short:
-- e2c_slo10_r600, goodput. The original plans 15 ms for an SLO of 10, so only the 5% that happen to
-  be served in 10 ms count, some 400 requests. Microseconds decide: with the delays moved by up to
-  6 us our goodput is 29.1 to 31.0 req/s, and the original's own second run of it has 30.8, where
-  this one has 28.7.
-- e6c_closed16_g1, mean batch and share in time. 240 clients ask again the moment that they are
-  turned away, many at once, and what waits together is served together. How long their turn takes
-  was not recorded, and is 0 here: with 0.02 to 0.5 ms the mean batch is 7.4 to 10.4.
+Two runs fall short, for the reasons in `CAUSES`. docs/fidelity.md has all rows.
 """
 
 import csv
@@ -50,6 +43,17 @@ summary, end between 1 s after the first and 1 s before the last. Of e5c the cou
 which 4,640 in the window, leave 11 s at the same rate outside of it, of which 1 s is at the end."""
 
 LEFT_OUT: Final = ("e9_inputs_r100", "e2b_slo10")
+CAUSES: Final = {
+    "e2c_slo10_r600": "The original plans 15 ms for an SLO of 10, so only the 5% that happen to be "
+    "served in 10 ms count, some 400 requests. Microseconds decide: with the delays moved by up to "
+    "6 us our goodput is 29.1 to 31.0 req/s, and the original's own second run of it has 30.8, "
+    "where this one has 28.7.",
+    "e6c_closed16_g1": "240 clients ask again the moment that they are turned away, many at once, "
+    "and what waits together is served together. How long their turn takes was not recorded, and "
+    "is 0 here: with 0.02 to 0.5 ms the mean batch is 7.4 to 10.4.",
+}
+"""Why runs fall short, where they do."""
+
 INFER5_RUN: Final = "e7d_infer5_r600"
 """The single run of INFER5, of set-up N."""
 
@@ -99,7 +103,7 @@ def original(
     runs and no others. jobs: processes, one a core by default. Raises ScenarioError where the data
     are not there.
     """
-    runs = [run for run in _recorded(data) if not only or run["run"] in only]
+    runs = [run for run in recorded(data) if not only or run["run"] in only]
     jobs = jobs or min(os.cpu_count() or 1, len(runs))
     work = partial(_rows, data, policy)
     if jobs == 1:
@@ -304,7 +308,9 @@ def _fate(outcome: int) -> int:
 # ---- rows
 
 
-def _recorded(data: Path) -> list[Recorded]:
+def recorded(data: Path) -> list[Recorded]:
+    """The recorded runs that are compared, in order of their rates. Raises ScenarioError where
+    the data are not there."""
     file = data / "summary.csv"
     if not file.is_file():
         raise ScenarioError(

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from mainspring.reproduce import original
+from mainspring.reproduce.fidelity import as_markdown
 from mainspring.reproduce.rows import Row
 from workloads import ClockworkClient
 
 SHARED = Path(__file__).parents[3] / "shared"
 DATA = SHARED / "data/clockwork_original"
 ARRIVALS = SHARED / "tools/original_arrivals.py"
+
+PAGE = Path(__file__).parents[2] / "docs/fidelity.md"
 
 needs_recordings = pytest.mark.skipif(
     not DATA.is_dir(), reason=f"needs the recorded runs of the original in {DATA}"
@@ -34,9 +37,13 @@ OFF = {
 """Rows that fall short, and why: mainspring.reproduce.original."""
 
 
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return original.original(DATA, jobs=1)
+
+
 @needs_recordings
-def test_the_artifact_is_within_the_tolerances_in_every_row_but_the_known() -> None:
-    rows = original.original(DATA, jobs=1)
+def test_the_artifact_is_within_the_tolerances_in_every_row_but_the_known(rows: list[Row]) -> None:
     judged = [row for row in rows if row.verdict != "no reference"]
     assert len({row.figure for row in judged}) == 23
     assert {row.quantity for row in judged} == {quantity.name for quantity in original.QUANTITIES}
@@ -44,6 +51,13 @@ def test_the_artifact_is_within_the_tolerances_in_every_row_but_the_known() -> N
     assert msgspec.json.decode(msgspec.json.encode(rows), type=list[Row]) == rows
     fates = [row for row in rows if row.quantity.startswith("same fate")]
     assert len(fates) == 5
+
+
+@needs_recordings
+def test_the_page_says_what_comes_out(rows: list[Row]) -> None:
+    """Else write it again: mainspring reproduce clockwork original --markdown docs/fidelity.md"""
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(DATA, rows)
+    assert {run for run, _ in OFF} == original.CAUSES.keys()
 
 
 @needs_recordings
