@@ -2,10 +2,20 @@
 
 The ids are those of our list. Stories about a greedy server are told by Clockwork with (almost) no
 time ahead, which takes whatever waits when a GPU becomes idle.
+
+Of the area core these say nothing of Clockwork, which has no such thing: 01 (a batch timer), 04 and
+05 (queue limits), 06 (preferred sizes), 08 (AIMD), 09 (draws of its own), 10 and 11 (a prediction
+cache), 12 to 14 (Exp3, Exp4), 18 and 19 (priorities), 23 and 24 (an autoscaler), 25 (sampled
+routing). 16 (clients that give up) waits for cancellation, which no world has yet.
 """
 
 from typing import Any
 
+import pytest
+
+from mainspring import build_scenario
+from mainspring.document import ScenarioError
+from profiles import Constant, ProfileError
 from scheduler.records import FOREVER, Outcome
 from tests.sim.test_cluster import Script
 from tests.worlds import MS, World, model, policy, run
@@ -52,6 +62,19 @@ def test_bug_cor_03_a_padded_batch_costs_the_padded_size() -> None:
     assert [row.end_ns for row in world.requests] == [28 * MS] * 3
 
 
+def test_bug_cor_07_no_batch_is_larger_than_the_largest_size() -> None:
+    """T(n) = n up to 8. 100 requests wait for a load of 5 ms: 12 batches of 8, one of 4, no 9."""
+    world = run(
+        "clockwork",
+        [(0.0, 0)] * 100,
+        models=[model({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, load_ms=5)],
+        slo_ms=1e5,
+    )
+    sizes = [row.batch for row in world.actions if row.type == "infer"]
+    assert sizes == [8] * 12 + [4]
+    assert max(row.end_ns for row in world.requests) == (5 + 100) * MS
+
+
 def test_bug_cor_15_the_last_request_is_not_forgotten() -> None:
     """At most 2, T = 10 ms, 5 at once, nothing after. The first goes alone, for nobody waits when
     it comes: 10, 20, 20, 30, 30."""
@@ -89,3 +112,38 @@ def test_bug_cor_21_a_profile_in_which_a_larger_batch_is_faster_stalls_nobody() 
     world = greedy([float(i) for i in range(10)], {1: 10.0, 8: 9.0}, slo_ms=40)
     assert batches(world) == [1, 8, 1]
     assert ends_ms(world) == [10] + [19] * 8 + [29]
+
+
+def test_bug_cor_20_a_model_without_a_profile_is_an_error_and_no_estimate_is_zero() -> None:
+    table = {
+        "name": "s",
+        "duration_s": 1.0,
+        "slo_ms": 10.0,
+        "cluster": {"pages": 1376},
+        "models": [{"profile": "clockwork_docs/unmeasured"}],
+        "workload": [{"kind": "poisson", "rate_rps": 1}],
+        "policy": {"clockwork": {}},
+    }
+    with pytest.raises(ScenarioError, match=r"models\.0\.profile = .*unmeasured"):
+        build_scenario(table)
+    with pytest.raises(ProfileError, match="0 ns is not a duration"):
+        Constant(0)
+
+
+def test_bug_cor_26_with_fresh_information_nobody_herds() -> None:
+    """4 GPUs, T = 10 ms, a request every ms from 0 to 39: 10 each, and the last ends at 103. The
+    policy hears of each result at once, and reckons with what it has sent meanwhile."""
+    chosen = policy("clockwork", faults=["load_satisfied"], schedule_ahead_ms=2e-6, future_ms=0.0)
+    # Asked for at once by many, the model comes to all four, long before.
+    warm = [(0.0, 0)] * 40
+    world = run(
+        chosen,
+        [*warm, *((WARM_MS + ms, 0) for ms in range(40))],
+        models=[model({1: 10.0})],
+        gpus=4,
+        slo_ms=1e6,
+        end_s=2,
+    )
+    rows = [row for row in world.actions if row.type == "infer" and row.start_ns >= WARM_MS * MS]
+    assert [sum(row.gpu == gpu for row in rows) for gpu in range(4)] == [10] * 4
+    assert max(ends_ms(world)[39:]) == 103
