@@ -23,7 +23,7 @@ from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
 from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop
 from sim.gpu import ModelCost, SimGpu
-from sim.link import LinkParams
+from sim.link import LinkParams, Uplink
 from sim.shared import SharedGpu
 from sim.varying import NOISES, VaryingGpu
 from workloads import Closed, Workload, merge
@@ -216,7 +216,10 @@ def _clients(scenario: Scenario) -> list[Client]:
     first_id = len(spec.workload)  # below are the open-loop streams, each a client to the records
     for workload in spec.workload:
         if isinstance(workload, Closed):
+            bits_per_ns = workload.link_gbit_per_s
+            uplink = Uplink() if bits_per_ns else None
             for _, model in workload.clients(workload.select(names)):
+                input_bits = 8 * scenario.models[model].profile.input_bytes
                 clients.append(
                     Client(
                         id=first_id + len(clients),
@@ -225,6 +228,8 @@ def _clients(scenario: Scenario) -> list[Client]:
                         think_ns=workload.think_ns,
                         start_ns=workload.start_ns,
                         until_ns=round(spec.duration_s * 1e9),
+                        uplink=uplink,
+                        input_ns=round(input_bits / bits_per_ns) if bits_per_ns else 0,
                     )
                 )
     return clients

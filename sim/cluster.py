@@ -37,7 +37,7 @@ from scheduler.records import (
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
-from sim.link import Link, LinkParams
+from sim.link import Link, LinkParams, Uplink
 
 
 class Delays(NamedTuple):
@@ -68,7 +68,10 @@ class OpenLoop(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A closed-loop client: asks, waits for the end of its request, thinks, asks again."""
+    """A closed-loop client: asks, waits for the end of its request, thinks, asks again.
+
+    uplink: which it shares with others, if any; input_ns: what its input takes there.
+    """
 
     id: int
     model: int
@@ -76,6 +79,8 @@ class Client(NamedTuple):
     think_ns: int
     start_ns: int
     until_ns: int
+    uplink: Uplink | None = None
+    input_ns: int = 0
 
 
 class Gpu(Protocol):
@@ -214,6 +219,8 @@ class Cluster:
 
     def _ask_at(self, client: Client, at_ns: int) -> None:
         if at_ns < client.until_ns:
+            if client.uplink is not None:
+                at_ns = client.uplink.through_ns(at_ns, client.input_ns)
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
             self.env.call_last_in(delay_ns, partial(self._ask, client, at_ns))
 

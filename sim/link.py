@@ -5,7 +5,8 @@ the second one's bytes follow the first one's. What waits longer than its time t
 sent at all; the controller hears of it when the action would have been over. So does Clockwork:
 `network_concurrency` (2), `send_by` and `report_error_at` in its schedulers
 (infer5_scheduler.cpp, InferAction::set_expectations). An input of ResNet50 has 602,112 bytes.
-Not here: the way back (outputs are a few kB), what clients send to the controller, and compression.
+`Uplink` is the link from closed-loop clients to the controller.
+Not here: the way back (outputs are a few kB), and compression.
 """
 
 from collections import deque
@@ -20,6 +21,20 @@ from sim.clock import Clock
 
 LEAST_NS = 1_000_000
 """A send may always wait so long: `future` in the artifact."""
+
+
+class Uplink:
+    """What closed-loop clients share on their way to the controller: one input after the other."""
+
+    __slots__ = ("_free_ns",)
+
+    def __init__(self) -> None:
+        self._free_ns = 0
+
+    def through_ns(self, now_ns: int, takes_ns: int) -> int:
+        """When an input that is handed over at now_ns is on the other side."""
+        self._free_ns = max(self._free_ns, now_ns) + takes_ns
+        return self._free_ns
 
 
 class LinkParams(NamedTuple):

@@ -14,11 +14,14 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
 
     concurrency: clients for each model; each has one request under way. think_ms: what a client
     waits after an answer before it asks again.
+    link_gbit_per_s: the clients share one link to the controller, and their inputs go over it one
+    after the other; a request counts, as in Clockwork, from when it is through. 0: no such link.
     rate_rps: always refused: it belongs to the open-loop kinds.
     """
 
     concurrency: int
     think_ms: float = 0.0
+    link_gbit_per_s: float = 0.0
     rate_rps: float | None = None
 
     def __post_init__(self) -> None:
@@ -34,6 +37,11 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
                 f"concurrency = {self.concurrency}; expected clients a model, at least 1"
             )
         require_time("think_ms", self.think_ms, longest=LONGEST_MS)
+        if not 0 <= self.link_gbit_per_s <= 1e9:
+            raise WorkloadError(
+                f"link_gbit_per_s = {self.link_gbit_per_s}; expected Gbit/s, at least 0, which is "
+                "no link"
+            )
 
     @property
     def think_ns(self) -> int:

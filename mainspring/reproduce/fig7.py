@@ -12,6 +12,9 @@ COPIES = (12, 48)
 RATES_RPS = (600, 1200, 2400)
 LEVEL = 0.9
 """A curve is where it passes this share."""
+CHANCE = 1.01
+"""Of 4,800 requests a step a share of 90% is known to 0.9 points, and where a curve passes it to
+about 1%."""
 
 CAUSES = (
     "R = 600 and 1,200: N makes no difference, for a GPU sees at most 200 req/s, which batches of "
@@ -77,7 +80,8 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
             made.append(
                 shape(
                     "fig7", f"R = {rate:,}: multiple at which 90% are in time, N = 48 to N = 12",
-                    "N = 48 to the right of N = 12: above 1", many / few, holds=many > few,
+                    "N = 48 to the right of N = 12 by more than chance: above 1.01", many / few,
+                    holds=many > CHANCE * few,
                 )
             )  # fmt: skip
     for copies in COPIES:

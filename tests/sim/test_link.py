@@ -3,6 +3,8 @@
 An input of 1,000,000 bytes takes 1 ms at 8 Gbit/s.
 """
 
+from itertools import pairwise
+
 from mainspring import build_scenario
 from mainspring.world import build_world
 from results.audit import Audit
@@ -121,3 +123,23 @@ def test_a_scenario_has_a_link_if_it_says_so() -> None:
     build_world(scenario, scenario.policies[0].build(), sink).run(5 * 10**8, 10**9)
     batches = [row for row in sink.actions if row.type == "infer"]
     assert {row.start_ns - row.sent_ns for row in batches if row.tasks == 1} >= {4_816_896}
+
+
+def test_clients_that_share_a_link_ask_one_after_the_other() -> None:
+    """Three clients, an input of 4.816896 ms at 1 Gbit/s: their requests count from then on."""
+    scenario = build_scenario(
+        {
+            "name": "uplink",
+            "duration_s": 0.1,
+            "slo_ms": 100.0,
+            "cluster": {"pages": 1376},
+            "models": [{"profile": "clockwork_docs/resnet50_v2"}],
+            "workload": [{"kind": "closed", "concurrency": 3, "link_gbit_per_s": 1.0}],
+            "policy": {"clockwork": {}},
+        }
+    )
+    sink = Sink()
+    build_world(scenario, scenario.policies[0].build(), sink).run(10**8, 10**9)
+    asked = sorted(row.arrival_ns for row in sink.requests)
+    assert asked[:3] == [4_816_896, 2 * 4_816_896, 3 * 4_816_896]
+    assert min(b - a for a, b in pairwise(asked)) >= 4_816_896

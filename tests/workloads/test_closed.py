@@ -16,6 +16,10 @@ def test_each_model_has_its_own_clients():
     ("fields", "message"),
     [
         ({"concurrency": 0}, "concurrency = 0; expected clients a model, at least 1"),
+        (
+            {"link_gbit_per_s": -1.0},
+            "link_gbit_per_s = -1.0; expected Gbit/s, at least 0, which is no link",
+        ),
         ({"think_ms": -1.0}, "think_ms = -1.0; expected a finite time, at least 0"),
         ({"think_ms": math.nan}, "think_ms = nan; expected a finite time, at least 0"),
     ],
