@@ -10,6 +10,11 @@ was on no GPU and cannot be loaded and run within the SLO; or if, in some stretc
 the requests that came need more time on all GPUs, or the cold models more time on all copy engines,
 than there is from the first arrival to the last deadline. Which models were cold is the outcome
 of earlier choices, and is taken as given. The rest is the scheduler's choice.
+
+Ten million requests, which 99.9999% needs to mean something, are 34 simulated minutes at 5,000/s:
+`measure(Point("derived, 5,000 req/s", 5_000.0, "none", 60.0, 2_040.0, 60.0))` took 7.7 minutes on
+one busy core and 372 MB, 1.5% more at the end than half way. The 8 h of `--full` are 700 million
+requests, at that speed 9 hours on one core.
 """
 
 import resource
