@@ -31,8 +31,6 @@ needs_recordings = pytest.mark.skipif(
 OFF = {
     ("e2c_slo10_r600", "goodput (req/s)"),
     ("e2c_slo10_r600", "share in time"),
-    ("e6c_closed16_g1", "share in time"),
-    ("e6c_closed16_g1", "mean batch"),
 }
 """Rows that fall short, and why: mainspring.reproduce.original."""
 
