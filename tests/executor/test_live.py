@@ -91,6 +91,14 @@ def test_what_a_live_run_cannot_have_is_named(scenario, tmp_path):
         run_live(loaded, tmp_path / "live")
 
 
+@pytest.mark.parametrize("key", ["noise=v100", "clocks=[{mhz=1200}]", "link={}"])
+def test_what_the_machine_has_of_its_own_is_refused(tmp_path, key):
+    (tmp_path / "short.toml").write_text(SCENARIO)
+    loaded = load_scenario(tmp_path / "short.toml", [f"cluster.{key}"])
+    with pytest.raises(ScenarioError, match=rf"cluster\.{key.partition('=')[0]}: a live run has"):
+        run_live(loaded, tmp_path / "live")
+
+
 def test_a_worker_without_its_parent_ends():
     """Its parent starts it and dies at once; the worker must not stay behind."""
     code = (
