@@ -1,9 +1,9 @@
 """Figure 5: one GPU, 15 copies of ResNet50, 16 closed-loop clients each, over the SLO.
 
 The paper's system is INFER5 with batches up to 8 and 5 ms of lookahead. It is shown with messages
-that carry nothing, and with inputs of 602 kB, which the clients there send over 10 Gbit/s. INFER4
-with batches up to 16 stands beside it where the original was run so. Clipper and INFaaS, which the
-paper draws too, are not here.
+that carry nothing, and with inputs of 602 kB, which its clients send, over 10 Gbit/s. INFER4 with
+batches up to 16 stands beside it where the original was run so. Clipper and INFaaS, which the paper
+draws too, are not here.
 """
 
 from typing import Any, NamedTuple
@@ -49,7 +49,9 @@ CAUSES = (
     "2,500 times a second and more, but 10 Gbit/s carry 2,076 inputs: fewer requests wait, batches "
     "are smaller, goodput is lower. With that link we come nearer to the reading, as the last rows "
     "say, but not within its 25 req/s. The link to the workers, two sends at a time, changes "
-    "nothing at 10 Gbit/s.",
+    "nothing at 10 Gbit/s. This is a possible cause, not a proven one: figure 7 has 2,400 requests "
+    "a second in time, which are 11.6 Gbit/s, so the machines' two links of 10 Gbit/s, or the "
+    "clients' compression, must have carried more there.",
 )
 """Why rows are as they are, where they are not as the reference has them."""
 
