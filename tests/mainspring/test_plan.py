@@ -250,7 +250,7 @@ def test_the_table_of_prices_that_comes_with_the_scenarios_is_one(
         ROOT / "scenarios/demo.toml", 0.99, prices=prices, overrides=short, executor=here
     )
     # All sixty models fit on either kind; nothing is gained by more memory.
-    assert (plan.answer.kind, plan.gpus) == ("V100, 16 GB", 2)
+    assert (plan.answer.kind, plan.gpus) == ("V100 16 GB", 2)
     assert plan.answer.price_per_hour == 4.0
     assert "an hour" in repr(plan)
 
