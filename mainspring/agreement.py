@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from mainspring.journal import NAME as JOURNAL
 from mainspring.journal import replay
@@ -178,6 +177,8 @@ def _rates(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
 
 
 def _latencies(live: Sequence[_Run], simulated: _Run, free_core: bool) -> Iterator[Check]:
+    from scipy import stats  # takes half a second to import
+
     runs = [run.latency_ms for run in live]
     expected = simulated.latency_ms
     if not len(expected) or not all(len(run) for run in runs):

@@ -12,6 +12,7 @@ were under way, which are run again; one that kills its process every time is gi
 Not here: which points there are (mainspring.study), and what they come to (mainspring.sweep).
 """
 
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -288,7 +289,7 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         if "forkserver" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("forkserver")  # type: ignore[assignment]
-            context.set_forkserver_preload([__name__])
+            context.set_forkserver_preload([__name__, "scipy.special"])
 
         def start() -> Executor:
             return ProcessPoolExecutor(n, mp_context=context, initializer=_begin_worker)
@@ -400,7 +401,8 @@ class Workers:
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it."""
+    """Leave Ctrl-C to the parent, and do not outlive it; keep the collector off the modules."""
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

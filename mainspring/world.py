@@ -32,6 +32,11 @@ PLANNED_QUANTILE = 0.99
 """What a policy is told that a model takes: the profile's 99th percentile."""
 
 
+FROZEN_MODULES = 10_000
+"""Whoever has frozen more objects than that has frozen modules: ours make some 100,000. Python 3.12
+freezes a few hundred of its own at its start."""
+
+
 class Purpose(IntEnum):
     """What randomness is for. The numbers are part of every result: never change one."""
 
@@ -170,16 +175,21 @@ def quiet_collector() -> Iterator[None]:
     """Keep Python's garbage collector from walking through the world again and again.
 
     What a run makes per request is freed by its counter; there are no cycles in it to look for.
+    A process that has frozen what it holds, as one that makes run after run does, keeps that so:
+    going through all modules for each short run would take as long as the run.
     """
     thresholds = gc.get_threshold()
+    frozen = gc.get_freeze_count() > FROZEN_MODULES
     gc.collect()
-    gc.freeze()
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 def arrivals(scenario: Scenario) -> OpenLoop:

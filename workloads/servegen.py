@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from workloads.common import CHUNK, Chunk, Common, WorkloadError, require_choice, require_positive
 from workloads.mapping import MAPPINGS, Order, mapped
@@ -209,6 +208,8 @@ def _renewals(rate_rps: float, shape: float, weibull: bool, rng: np.random.Gener
     """One client's arrivals in a window, in seconds: a stationary renewal process."""
     mean_s = 1 / rate_rps
     if weibull:
+        from scipy.special import gammaln  # takes a tenth of a second to import
+
         scale_s = mean_s / float(np.exp(gammaln(1 + 1 / shape)))
         # The gap that is under way is drawn in proportion to its length.
         long_s = scale_s * rng.gamma(1 + 1 / shape) ** (1 / shape)

@@ -1,9 +1,12 @@
-"""One seed a run, split by purpose."""
+"""One seed a run, split by purpose; the collector."""
+
+import gc
 
 import numpy as np
+import pytest
 
 from mainspring import load_scenario
-from mainspring.world import Purpose, build_world, generator
+from mainspring.world import FROZEN_MODULES, Purpose, build_world, generator, quiet_collector
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER
 
@@ -84,3 +87,21 @@ def test_models_lie_in_one_piece_where_the_scenario_says_so(write):
     }
     kinds = {memory: type(world._gpus[0].worker._memory) for memory, world in worlds.items()}
     assert kinds == {"pages": type(None), "contiguous": Contiguous}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_collector_is_left_as_it_was(frozen):
+    """A process that makes many runs freezes its modules once; no run may thaw them."""
+    gc.unfreeze()
+    before = gc.get_threshold()
+    try:
+        if frozen:
+            gc.freeze()
+        count = gc.get_freeze_count()
+        with quiet_collector():
+            assert gc.get_freeze_count() > FROZEN_MODULES
+            assert gc.get_threshold() != before
+        assert gc.get_freeze_count() == count
+        assert gc.get_threshold() == before
+    finally:
+        gc.unfreeze()
