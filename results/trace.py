@@ -19,6 +19,7 @@ Not here: what to choose and where to write (mainspring/trace_cli.py).
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -144,10 +145,10 @@ def _write(events: "_Events", directory: Path, gpus: int, window: _Window) -> Tr
     window.total = 2 * outcomes.rows + actions.rows
     clients = _Clients(events)
     riders = _write_arrivals(events, outcomes.each(), clients, window)
-    slices, unloads, not_run = _write_actions(events, actions.each(), gpus, riders, window)
+    count = _write_actions(events, actions.each(), gpus, riders, window)
     requests = _write_ends(events, outcomes.each(), clients, window)
     events.flush()
-    return Traced(requests, slices, unloads, not_run)
+    return Traced(requests, count["slices"], count["unloads"], count["not_run"])
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -251,9 +252,9 @@ class _Engine:
     def __init__(self, events: "_Events", name: str, group: int, rank: int) -> None:
         self._events = events
         self._about = (name, group, rank)
-        self._free_ns: list[int] = []  # ascending
-        self._tracks: list[int] = []
         self.first = self._add()
+        self._free_ns = [-FOREVER]  # ascending
+        self._tracks = [self.first]
 
     def take(self, start_ns: int, end_ns: int) -> int:
         """The track of what runs from then to then."""
@@ -272,65 +273,75 @@ class _Engine:
 
 
 class _Gpu:
-    """The tracks of one GPU. not_run is made when the first action did not run."""
+    """The tracks of one GPU. That of what did not run is made when there is something."""
 
     def __init__(self, events: "_Events", gpu: int) -> None:
         self._events = events
         self._group = events.track(f"GPU {gpu}", rank=gpu + 1)
-        self.execution = _Engine(events, "execution", self._group, 0)
-        self.copy = _Engine(events, "copy", self._group, 1)
+        self._execution = _Engine(events, "execution", self._group, 0)
+        self._copy = _Engine(events, "copy", self._group, 1)
         self._not_run: int | None = None
 
-    @property
-    def not_run(self) -> int:
+    def show(
+        self, a: Mapping[str, int], kind: str, model: str, status: str, why: str, flows: list[int]
+    ) -> str:
+        """Write an action, whose numbers are in `a`; says as what, by the names of `Traced`."""
+        name = f"{model} x{a['batch']}" if kind == "infer" else f"{kind} {model}"
+        notes = _notes(a, kind, status, why)
+        start_ns, end_ns = a["start_ns"], a["end_ns"]
+        if status == "done" and kind == "unload":  # is done at once, and takes no engine
+            self._events.mark(end_ns, self._copy.first, name, kind, notes)
+            return "unloads"
+        if status == "done" or end_ns > start_ns:  # else it went wrong while it ran
+            engine = self._execution if kind == "infer" else self._copy
+            track = engine.take(start_ns, end_ns)
+            self._events.slice(start_ns, end_ns, track, name, kind, notes, flows)
+            return "slices"
         if self._not_run is None:
             self._not_run = self._events.track("not run", self._group, 2)
-        return self._not_run
+        what = "missed window" if status == "missed" else f"{status} ({why})"
+        self._events.mark(start_ns, self._not_run, f"{what}: {name}", status, notes)
+        return "not_run"
+
+
+def _notes(a: Mapping[str, int], kind: str, status: str, why: str) -> dict[str, int | str]:
+    """What the UI tells of an action, beside its name and times."""
+    notes: dict[str, int | str] = {"action": a["id"]}
+    if kind == "infer":
+        notes["tasks"] = a["tasks"]
+    notes |= {"sent_ns": a["sent_ns"], "earliest_ns": a["earliest_ns"]}
+    if a["latest_ns"] < FOREVER:
+        notes["latest_ns"] = a["latest_ns"]
+    if kind != "unload":
+        notes["expected_ns"] = a["expected_ns"]
+    if status != "done":
+        notes["why"] = why
+    return notes
 
 
 def _write_actions(
     events: "_Events", tables: Iterator[pa.Table], gpus: int, riders: _Riders, window: _Window
-) -> tuple[int, int, int]:
+) -> Counter[str]:
+    """How many were written as what."""
     of = [_Gpu(events, gpu) for gpu in range(gpus)]
-    slices = unloads = not_run = 0
+    count: Counter[str] = Counter()
     for table in tables:
-        names = [name for name in table.column_names if table[name].type == pa.int64()]
-        c = _ints(table, *names, "gpu", "batch", "tasks")
+        c = _ints(
+            table, "id", "gpu", "batch", "tasks", "earliest_ns", "latest_ns", "expected_ns",
+            "sent_ns", "start_ns", "end_ns",
+        )  # fmt: skip
         first, last = riders.spans(c["id"])
         shown = window.under_way(c, "start_ns") | (last > first)
         words = (_words(table, name, shown) for name in ("type", "model", "status", "why"))
-        rows = zip(*words, first[shown].tolist(), last[shown].tolist(), strict=True)
-        values = zip(*(column[shown].tolist() for column in c.values()), strict=True)
-        for (kind, model, status, why, low, high), row in zip(rows, values, strict=True):
-            a = dict(zip(c, row, strict=True))
-            gpu = of[a["gpu"]]
-            start_ns, end_ns = a["start_ns"], a["end_ns"]
-            notes: dict[str, int | str] = {"action": a["id"]}
-            name = f"{model} x{a['batch']}" if kind == "infer" else f"{kind} {model}"
-            if kind == "infer":
-                notes["tasks"] = a["tasks"]
-            notes["sent_ns"], notes["earliest_ns"] = a["sent_ns"], a["earliest_ns"]
-            if a["latest_ns"] < FOREVER:
-                notes["latest_ns"] = a["latest_ns"]
-            if kind != "unload":
-                notes["expected_ns"] = a["expected_ns"]
-            if status != "done":
-                notes["why"] = why
-            if status == "done" and kind == "unload":
-                events.mark(end_ns, gpu.copy.first, name, kind, notes)
-                unloads += 1
-            elif status == "done" or end_ns > start_ns:  # else it went wrong while it ran
-                engine = gpu.execution if kind == "infer" else gpu.copy
-                track = engine.take(start_ns, end_ns)
-                flows = riders.requests[low:high].tolist()
-                events.slice(start_ns, end_ns, track, name, kind, notes, flows)
-                slices += 1
-            else:
-                what = "missed window" if status == "missed" else f"{status} ({why})"
-                events.mark(start_ns, gpu.not_run, f"{what}: {name}", status, notes)
-                not_run += 1
+        columns = (values[shown].tolist() for values in (first, last, *c.values()))
+        for texts, (low, high, *numbers) in zip(
+            zip(*words, strict=True), zip(*columns, strict=True), strict=True
+        ):
+            a = dict(zip(c, numbers, strict=True))
+            flows = riders.requests[low:high].tolist()
+            count[of[a["gpu"]].show(a, *texts, flows)] += 1
         window.step(table.num_rows)
-    return slices, unloads, not_run
+    return count
 
 
 # -- the file --------------------------------------------------------------------------------------

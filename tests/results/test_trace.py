@@ -111,11 +111,12 @@ def test_batches_that_overlap_lie_on_as_few_tracks_as_there_are_at_once(tmp_path
     )
     assert sorted(each[:2] for each in trace.slices) == spans
     assert len({each.track for each in trace.slices}) == 3
+    assert sum(track[1] == "execution" for track in trace.tracks) == 3
     assert {each.track[:2] for each in trace.slices} == {("GPU 0", "execution")}
 
 
 def test_every_gpu_has_its_engines_even_where_it_is_idle(tmp_path):
-    trace, _ = traced(tmp_path, [request(0)], gpus=3)
+    trace, _ = traced(tmp_path, [request(0)], actions=[action(0), action(1, "load")], gpus=3)
     engines = [track[:2] for track in trace.tracks if track[0] != "requests"]
     assert engines == [(f"GPU {i}", name) for i in range(3) for name in ("execution", "copy")]
 
