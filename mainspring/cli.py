@@ -9,10 +9,10 @@ Not here: what the commands do (mainspring.run, mainspring.runs, mainspring.para
 import glob
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -40,6 +40,10 @@ from profiles import ProfileError
 from results import InvariantError, ResultsError
 from scheduler.policies import POLICIES
 from workloads import WorkloadError
+
+if TYPE_CHECKING:
+    from mainspring.reproduce.figures import Made
+    from mainspring.reproduce.rows import Row
 
 USER_ERRORS = (ScenarioError, ProfileError, WorkloadError, ResultsError)
 INTERRUPTED = 130
@@ -194,10 +198,9 @@ def clockwork(
     from mainspring.reproduce.fidelity import as_markdown
     from mainspring.reproduce.figures import chosen, make
     from mainspring.reproduce.original import LEFT_OUT, original
-    from mainspring.reproduce.rows import print_rows
 
-    rows = []
-    notes = []
+    rows: list[Row] = []
+    notes: list[str] = []
     if figure in ("original", "all"):
         with _progress(json) as progress:
             rows += original(data, policy, _runs_done(progress))
@@ -205,8 +208,45 @@ def clockwork(
             markdown.write_text(as_markdown(data, rows), encoding="utf-8")
             notes.append(f"page:     {markdown}")
         notes.append(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
+    wanted = [] if figure == "original" else chosen(figure)
+    _print_figures(make(wanted, out, full=full), rows, notes, json)
+
+
+@reproduce_app.command()
+def clipper(
+    figure: Annotated[
+        str,
+        typer.Argument(
+            metavar="FIGURE|all",
+            help="fig3, fig4, ...: of the paper; cache: its prediction cache; sharing: containers "
+            "on one GPU; clockwork: beside Clockwork; all: all of them.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path(
+        "runs/reproduce/clipper"
+    ),
+    full: Annotated[bool, typer.Option("--full", help="Longer runs and more trials.")] = False,
+    json: Json = False,
+) -> None:
+    """Compare our Clippers with what their authors measured, row by row."""
+    from mainspring.reproduce import clipper as paper
+    from mainspring.reproduce.figures import chosen, make
+
+    wanted = chosen(figure, paper.FIGURES, others=())
+    _print_figures(make(wanted, out, full=full, package=paper.__name__), [], [], json)
+
+
+def _print_figures(
+    figures: "Iterable[Made]", rows: "list[Row]", notes: list[str], json: bool
+) -> None:
+    """Print the rows of figures as they are made, behind those given, and what is to be said.
+
+    Ends with INTERRUPTED if one was not finished.
+    """
+    from mainspring.reproduce.rows import print_rows
+
     complete = True
-    for made in make([] if figure == "original" else chosen(figure), out, full=full):
+    for made in figures:
         rows += made.rows
         notes += [f"{made.name}, {made.took_s:.0f} s: {made.cost}"]
         notes += [f"  {cause}" for cause in made.causes]

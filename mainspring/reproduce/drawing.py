@@ -20,7 +20,7 @@ def drawn(size: tuple[float, float], title: str, *, full: bool) -> Iterator[Pict
         yield figure
         if not full:
             figure.supxlabel(
-                "simulated, time shortened; --full has the paper's own length",
+                "simulated, time shortened; --full is longer",
                 x=0.99, ha="right", fontsize=7, color=GREY,
             )  # fmt: skip
 

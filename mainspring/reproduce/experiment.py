@@ -53,6 +53,8 @@ class Requests(NamedTuple):
     model: npt.NDArray[np.int32]
     client: npt.NDArray[np.int32]
     outcome: npt.NDArray[np.int8]
+    kind: npt.NDArray[np.int8]
+    """The answer's (`AnswerKind`): a default is in time, too, and is no prediction."""
     cold: npt.NDArray[np.bool_]
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Requests":
@@ -138,14 +140,16 @@ class Log:
     """A sink that keeps requests and finished actions. missed: actions not done, by status."""
 
     def __init__(self) -> None:
-        self._requests = _Columns((np.int64,) * 3 + (np.int32, np.int32, np.int8, np.bool_))
+        self._requests = _Columns(
+            (np.int64,) * 3 + (np.int32, np.int32, np.int8, np.int8, np.bool_)
+        )
         self._batches = _Columns((np.int64,) * 5 + (np.int32, np.int16, np.int16, np.int16))
         self._loads = _Columns((np.int64,) * 5 + (np.int32, np.int16, np.int16, np.int16))
         self.not_done = 0
 
     def request(self, row: tuple[Any, ...]) -> None:
         """Keep what the figures use of REQUEST_COLUMNS."""
-        self._requests.add((row[3], row[5], row[4], row[1], row[2], row[6], row[11]))
+        self._requests.add((row[3], row[5], row[4], row[1], row[2], row[6], row[8], row[11]))
 
     def action(self, row: tuple[Any, ...]) -> None:
         """Keep what the figures use of ACTION_COLUMNS, of what was done."""

@@ -1,4 +1,4 @@
-"""The figures of the Clockwork paper, one module each, and how one of them is made.
+"""The figures of a paper, one module each, and how one of them is made.
 
 A module says which points it has (`points`), measures one (`measure`, in a process of its own),
 gives verdicts (`rows`) and a picture (`draw`), and says what its shortened form costs (`cost`).
@@ -17,8 +17,10 @@ from mainspring.document import ScenarioError
 from mainspring.reproduce.experiment import gather
 from mainspring.reproduce.rows import Row
 
+PACKAGE = "mainspring.reproduce"
+
 FIGURES = ("fig2", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "ablation")
-"""In the order of the paper; what is read of one is imported when it is made."""
+"""Of the Clockwork paper, in its order; what is read of one is imported when it is made."""
 
 
 class Made(NamedTuple):
@@ -33,25 +35,30 @@ class Made(NamedTuple):
     complete: bool
 
 
-def chosen(figure: str) -> Sequence[str]:
-    """The figures that a name means. Raises ScenarioError if it means none."""
+def chosen(
+    figure: str, figures: Sequence[str] = FIGURES, others: Sequence[str] = ("original",)
+) -> Sequence[str]:
+    """The figures that a name means. Raises ScenarioError if it means none.
+
+    others: what the command knows besides, for the message.
+    """
     if figure == "all":
-        return FIGURES
-    if figure not in FIGURES:
+        return figures
+    if figure not in figures:
         raise ScenarioError(
-            f"figure {figure}: there is no such figure; expected original, "
-            f"{', '.join(FIGURES)} or all"
+            f"figure {figure}: there is no such figure; expected "
+            f"{', '.join([*others, *figures])} or all"
         )
     return [figure]
 
 
-def make(names: Sequence[str], out: Path, *, full: bool) -> Iterator[Made]:
+def make(names: Sequence[str], out: Path, *, full: bool, package: str = PACKAGE) -> Iterator[Made]:
     """Make figures one after the other, each with its pictures and rows.json in `out`/NAME.
 
     After Ctrl-C the one under way is drawn from the points that were finished, and is the last.
     """
     for name in names:
-        module: Any = import_module(f"mainspring.reproduce.{name}")
+        module: Any = import_module(f"{package}.{name}")
         start_s = time.monotonic()
         measure = cast(Callable[[Any], Any], module.measure)
         gathered = gather(measure, module.points(full=full), name)

@@ -2,7 +2,8 @@
 
 Every figure that is reproduced gives rows of this one kind, so that one table and one JSON hold
 all of them. A number with a reference holds or falls short; a shape is an inequality that the row
-names, and holds or fails; what nobody has published is told without a verdict.
+names, and holds or fails; what nobody has published is told without a verdict; and what was used
+to fit something is called fitted, and does not count.
 """
 
 from typing import Literal
@@ -12,10 +13,7 @@ import rich.box
 from rich.console import Console
 from rich.table import Table
 
-Verdict = Literal["holds", "falls short", "shape holds", "shape fails", "no reference"]
-Source = Literal[
-    "published", "read off a figure by a third party", "run of the original", "physics", ""
-]
+Verdict = Literal["holds", "falls short", "shape holds", "shape fails", "no reference", "fitted"]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -23,8 +21,8 @@ class Row(msgspec.Struct, frozen=True):
 
     reference: None where there is none, or where the row is a shape, an inequality that
     `tolerance` names. source: who made the reference: published, read off a figure by a third
-    party, a run of the original, or physics. difference: relative to the reference; None without
-    one, or if it is 0.
+    party, a run of the original, or physics; and what speaks against it, where it is not alone.
+    difference: relative to the reference; None without one, or if it is 0.
     """
 
     figure: str
@@ -41,7 +39,7 @@ def compared(
     figure: str,
     quantity: str,
     reference: float,
-    source: Source,
+    source: str,
     obtained: float,
     *,
     relative: float = 0.0,
@@ -71,7 +69,7 @@ def shape(
     *,
     holds: bool,
     reference: float | None = None,
-    source: Source = "published",
+    source: str = "published",
 ) -> Row:
     """An inequality. inequality: in words or signs; obtained: the number that decided it."""
     return Row(
@@ -92,7 +90,7 @@ def told(
     obtained: float,
     *,
     reference: float | None = None,
-    source: Source = "",
+    source: str = "",
 ) -> Row:
     """A number that nothing is held against."""
     return Row(
@@ -104,6 +102,20 @@ def told(
         difference=_relative(obtained, reference),
         tolerance="",
         verdict="no reference",
+    )
+
+
+def fitted(figure: str, quantity: str, reference: float, source: str, obtained: float) -> Row:
+    """A number whose reference was used to fit something: that it comes out proves nothing."""
+    return Row(
+        figure=figure,
+        quantity=quantity,
+        reference=reference,
+        source=source,
+        obtained=obtained,
+        difference=_relative(obtained, reference),
+        tolerance="",
+        verdict="fitted",
     )
 
 

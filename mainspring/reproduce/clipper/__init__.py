@@ -1,0 +1,16 @@
+"""The figures of the Clipper paper (NSDI '17), and Clipper 0.3 beside Clockwork.
+
+The numbers held against ours are the authors' own: the repository of their plots and the raw
+results in it. What containers cost is made of them too (`containers.py`): what was used for that is
+called `fitted` and does not count.
+Left out: figure 10 (personalisation), which needs the speakers of a data set.
+"""
+
+FIGURES = (
+    "fig7",
+    "fig8",
+    "fig11",
+    "cache",
+    "clockwork",
+)
+"""In the order in which they are made, modules of this package."""

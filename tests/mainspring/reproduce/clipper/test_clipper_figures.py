@@ -1,0 +1,165 @@
+"""Each figure of the Clipper paper from a tiny run: its points can be measured, judged and drawn.
+
+What the figures say at their own length is told by `mainspring reproduce clipper all`.
+"""
+
+import importlib
+import pickle
+
+import numpy as np
+import pytest
+
+from mainspring.document import ScenarioError
+from mainspring.reproduce import clipper
+from mainspring.reproduce.clipper import agreement, cache, clockwork, fig7, fig8, fig11
+from mainspring.reproduce.clipper.containers import (
+    Container,
+    Line,
+    line_through,
+    lognormal_sigma,
+    run_containers,
+    served,
+)
+from mainspring.reproduce.figures import chosen
+from mainspring.reproduce.rows import Row, fitted
+from sim.answers import Answers
+
+
+def by_quantity(rows: list[Row], part: str) -> Row:
+    (row,) = [row for row in rows if part in row.quantity]
+    return row
+
+
+def drawn(module, results, folder):
+    files = module.draw(results, full=False).save(folder / "picture")
+    assert [file.suffix for file in files] == [".png", ".svg"]
+
+
+def test_all_means_all_and_the_message_names_clippers_figures():
+    assert chosen("all", clipper.FIGURES, ()) == clipper.FIGURES
+    with pytest.raises(ScenarioError, match=r"figure fig2: there is no such figure; expected fig"):
+        chosen("fig2", clipper.FIGURES, ())
+
+
+@pytest.mark.parametrize("name", clipper.FIGURES)
+def test_the_points_of_a_figure_can_travel_and_full_is_more(name):
+    module = importlib.import_module(f"{clipper.__name__}.{name}")
+    short, full = (module.points(full=full) for full in (False, True))
+    assert pickle.loads(pickle.dumps(full)) == full
+    assert short != full
+    assert module.cost(full=True)
+    assert module.rows([]) == []
+
+
+def test_a_fitted_row_says_so():
+    row = fitted("f", "q", 2.0, "published", 2.0)
+    assert (row.verdict, row.difference, row.tolerance) == ("fitted", 0.0, "")
+
+
+# ---- containers
+
+
+def test_a_line_through_two_points():
+    assert line_through(1, 10.0, 5, 18.0) == Line(8.0, 2.0)
+    assert Line(8.0, 2.0).at_ns(3) == 14_000
+    assert Line(-8.0, 2.0).at_ns(1) == 0
+
+
+def test_noise_has_the_mean_of_the_line_and_the_tail_that_was_asked_for():
+    durations = Container("c", Line(0.0, 1000.0), Line(0.0, 0.0), tail=1.3).durations(10)
+    assert durations.mean_ns() == pytest.approx(10e6, rel=0.005)
+    assert durations.estimate_ns(0.99) == pytest.approx(13e6, rel=1e-6)
+    assert np.exp(2.3263 * lognormal_sigma(1.3) - lognormal_sigma(1.3) ** 2 / 2) == pytest.approx(
+        1.3, rel=1e-4
+    )
+
+
+def test_a_container_without_noise_serves_a_batch_a_cycle():
+    """Batches of 4 take 4 + 1 ms, and 2 ms idle: 4 / 7 ms."""
+    log, _ = run_containers(
+        "clipper-nsdi-aimd",
+        {"max_batch": 4, "wait_ms": 0.0, "defaults": False},
+        [Container("c", Line(1000.0, 1000.0), Line(0.0, 500.0))],
+        clients=[20],
+        length_s=1.0,
+        largest=4,
+    )
+    found = served(log, 0, 0.1, 1.0)
+    assert found.rate_rps == pytest.approx(4 / 7e-3)
+    assert (found.mean_batch, found.mean_ms, found.p99_ms) == (4, 5, 5)
+
+
+# ---- figures
+
+
+def test_hits_multiply_the_throughput(tmp_path):
+    results = [(point := cache.Point(hits, 0.2), cache.measure(point)) for hits in (0.0, 0.8)]
+    rows = cache.rows(results)
+    assert [row.verdict for row in rows if row.quantity.startswith("0% hits")] == ["fitted"]
+    assert by_quantity(rows, "T0 / (1 - h)").verdict == "holds"
+    drawn(cache, results, tmp_path)
+
+
+def test_figure_11_latency_is_two_batches(tmp_path):
+    point = fig11.Point(fig11.PYTHON, "ImageNet", 20)
+    results = [(point, found := fig11.measure(point))]
+    cycle_ms = sum(fig11.BREAKDOWN_MS[fig11.PYTHON, "ImageNet"])
+    assert found.latency_ms == pytest.approx(2 * cycle_ms, rel=1e-3)
+    assert found.served.rate_rps == pytest.approx(16e3 / cycle_ms, rel=1e-3)
+    assert {row.verdict for row in fig11.rows(results)} == {"holds"}
+    drawn(fig11, results, tmp_path)
+
+
+def test_figure_8_a_model_that_fails_is_left(tmp_path):
+    results = [(point := fig8.Point(0, 2, 2_000), fig8.measure(point))]
+    found = results[0][1]
+    before, during = found.chosen[3:5].mean(), found.chosen[8:10].mean()
+    assert during < before
+    assert found.static[-1][fig8.BEST] > 0.25
+    assert len(fig8.rows(results)) == 9
+    drawn(fig8, results, tmp_path)
+
+
+def test_clipper_loses_nearly_everything_where_the_slo_is_tight(tmp_path):
+    points = [clockwork.Point(s, 100, 2.0) for s in (clockwork.CLOCKWORK, clockwork.CLIPPER)]
+    results = [(point, clockwork.measure(point)) for point in points]
+    rows = clockwork.rows(results)
+    assert by_quantity(rows, "over Clipper 0.3's").verdict == "shape holds"
+    assert by_quantity(rows, "share of defaults").obtained > 0.5
+    drawn(clockwork, results, tmp_path)
+
+
+def test_clippers_defaults_are_no_goodput():
+    """All answers of the tight run are in time, with their defaults; hardly any is a prediction."""
+    found = clockwork.measure(clockwork.Point(clockwork.CLIPPER, 25, 2.0))
+    assert found.goodput_rps < 100
+
+
+# ---- ensembles
+
+
+def test_members_agree_as_often_as_counted_by_hand():
+    said = np.array([[1, 1, 1, 1, 1], [1, 2, 1, 1, 1], [1, 2, 2, 3, 4], [0, 1, 2, 3, 4]])
+    assert agreement.agree(said).tolist() == [5, 4, 2, 1]
+
+
+def test_a_vote_goes_to_the_heavier_side():
+    said = np.array([[1, 2, 2], [3, 3, 1]])
+    assert agreement.vote(said, np.array([3.0, 1.0, 1.0])).tolist() == [1, 3]
+    assert agreement.vote(said, np.array([1.0, 1.0, 1.0])).tolist() == [2, 3]
+
+
+def test_weights_are_learned_from_who_is_right():
+    answers = Answers([0.05, 0.4, 0.4], 10, 0.3, 0.2, 3)
+    weights = agreement.learn(*answers.block(0, 4000), 10)
+    assert weights[0] > weights[1] + 1
+    assert weights[1] == pytest.approx(weights[2], abs=0.4)
+
+
+def test_figure_7_the_fit_gives_back_what_it_was_given(tmp_path):
+    results = [(point := fig7.Point("CIFAR-10", 20_000), fig7.measure(point))]
+    rows = fig7.rows(results)
+    fits = [row for row in rows if row.verdict == "fitted"]
+    assert len(fits) == 7
+    assert max(abs(row.obtained - row.reference) for row in fits) < 0.012
+    drawn(fig7, results, tmp_path)
