@@ -11,7 +11,17 @@ import pytest
 
 from mainspring.document import ScenarioError
 from mainspring.reproduce import clipper
-from mainspring.reproduce.clipper import agreement, cache, clockwork, fig7, fig8, fig11
+from mainspring.reproduce.clipper import (
+    agreement,
+    cache,
+    clockwork,
+    fig3,
+    fig4,
+    fig7,
+    fig8,
+    fig11,
+    mnist,
+)
 from mainspring.reproduce.clipper.containers import (
     Container,
     Line,
@@ -163,3 +173,55 @@ def test_figure_7_the_fit_gives_back_what_it_was_given(tmp_path):
     assert len(fits) == 7
     assert max(abs(row.obtained - row.reference) for row in fits) < 0.012
     drawn(fig7, results, tmp_path)
+
+
+# ---- the containers of MNIST models
+
+
+def test_one_gap_and_one_tail_explain_the_cycles_of_five_containers():
+    gap_us, tail = mnist.common()
+    assert gap_us == pytest.approx(9.19, abs=0.01)
+    assert tail == pytest.approx(1.242, abs=0.001)
+    for name, run in mnist.QUANTILE.items():
+        if name not in mnist.NOT_IN_THE_FIT:
+            said_us = gap_us + run.p99_us / run.mean_batch / tail
+            assert said_us == pytest.approx(1e6 / run.rate_rps, rel=0.03)
+
+
+@pytest.mark.parametrize("name", list(mnist.UNBATCHED))
+def test_a_containers_cycles_are_the_two_published_ones(name):
+    made = mnist.container(name)
+    for run in (mnist.UNBATCHED[name], mnist.QUANTILE[name]):
+        size = run.mean_batch
+        cycle_us = made.latency.at(size) + made.gap.at(size)
+        assert cycle_us == pytest.approx(1e6 * size / run.rate_rps)
+        assert made.latency.at(size) > 0
+
+
+def test_figure_3_the_line_is_the_containers(tmp_path):
+    points = [fig3.Point(name, 300) for name in (mnist.LINEAR, mnist.KERNEL)]
+    results = [(point, fig3.measure(point)) for point in points]
+    spark = mnist.container(mnist.LINEAR)
+    expected = spark.tail * spark.latency.per_query_us
+    assert results[0][1].slope_us == pytest.approx(expected, rel=0.05)
+    assert results[0][1].batches[:4].tolist() == [3, 5, 7, 9]  # by 2, and without the first
+    assert by_quantity(fig3.rows(results), "Linear SVM SKLearn: p99 line (us").verdict == (
+        "shape holds"
+    )
+    drawn(fig3, results, tmp_path)
+
+
+def test_figure_4_aimd_stays_below_the_slo(tmp_path):
+    points = [
+        fig4.Point(mnist.FOREST, "AIMD", 6.0, 3.0),
+        fig4.Point(mnist.FOREST, "no batching", 0.2, 1.0),
+        fig4.Point(mnist.KERNEL, "quantile regression", 15.0, 5.0),
+    ]
+    results = [(point, found := fig4.measure(point)) for point in points]
+    aimd, alone, _ = (found for _, found in results)
+    assert 17 < aimd.p99_ms < 21.5
+    assert alone.rate_rps == pytest.approx(317, rel=0.05)
+    rows = fig4.rows(results)
+    assert by_quantity(rows, "AIMD: p99").verdict == "shape holds"
+    assert by_quantity(rows, "no batching: throughput").verdict == "fitted"
+    drawn(fig4, results, tmp_path)
