@@ -9,6 +9,7 @@ Left out: figure 10 (personalisation), which needs the speakers of a data set.
 FIGURES = (
     "fig3",
     "fig4",
+    "fig6",
     "fig7",
     "fig8",
     "fig11",

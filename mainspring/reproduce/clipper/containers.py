@@ -97,11 +97,13 @@ def run_containers(
     arrivals: OpenLoop | None = None,
     keys: Iterator[int] | None = None,
     gpu_kind: Callable[..., Any] = SharedGpu,
+    gpus: int | None = None,
 ) -> tuple[Log, Any]:
-    """Run a policy on containers, model i on container i. Returns what came of it, and the policy.
+    """Run a policy on containers, model i in container i. Returns what came of it, and the policy.
 
     clients: closed-loop clients by container, which ask again as soon as they are answered.
-    largest: batches are from 1 to this.
+    largest: batches are from 1 to this. gpus: how many there are, if not one a container; then
+    container i is on number i modulo that.
     """
     kind = POLICIES[policy]
     chosen: Any = kind(kind.Params(**params))  # type: ignore[attr-defined]
@@ -124,7 +126,7 @@ def run_containers(
     log = Log()
     world = Cluster(
         policy=chosen,
-        gpus=tuple(GpuInfo(i, (i,), len(models)) for i in range(len(models))),
+        gpus=tuple(GpuInfo(i, (i,), len(models)) for i in range(gpus or len(models))),
         models=models,
         costs=costs,
         delays=Delays(),
@@ -135,7 +137,7 @@ def run_containers(
             for i in range(count)
         ],
         sink=log,
-        rngs=[generator(seed, Purpose.DURATIONS, i) for i in range(len(models))],
+        rngs=[generator(seed, Purpose.DURATIONS, i) for i in range(gpus or len(models))],
         policy_rng=generator(seed, Purpose.POLICY),
         keys=keys,
         gpu_kind=alone(gpu_kind, containers),

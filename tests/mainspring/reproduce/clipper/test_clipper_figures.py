@@ -217,7 +217,7 @@ def test_figure_4_aimd_stays_below_the_slo(tmp_path):
         fig4.Point(mnist.FOREST, "no batching", 0.2, 1.0),
         fig4.Point(mnist.KERNEL, "quantile regression", 15.0, 5.0),
     ]
-    results = [(point, found := fig4.measure(point)) for point in points]
+    results = [(point, fig4.measure(point)) for point in points]
     aimd, alone, _ = (found for _, found in results)
     assert 17 < aimd.p99_ms < 21.5
     assert alone.rate_rps == pytest.approx(317, rel=0.05)
