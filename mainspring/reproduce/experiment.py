@@ -239,7 +239,7 @@ def gather(
     measure: a function of a module, for it runs in other processes. Points that take long should
     come first.
     """
-    processes = min(processes or os.cpu_count() or 1, len(points))
+    processes = max(1, min(processes or os.cpu_count() or 1, len(points)))
     found: dict[int, R] = {}
     complete = True
     with _bar(label, len(points)) as advance:

@@ -9,11 +9,13 @@ Left out: figure 10 (personalisation), which needs the speakers of a data set.
 FIGURES = (
     "fig3",
     "fig4",
+    "fig5",
     "fig6",
     "fig7",
     "fig8",
     "fig11",
     "cache",
+    "sharing",
     "clockwork",
 )
 """In the order in which they are made, modules of this package."""

@@ -5,6 +5,7 @@ What the figures say at their own length is told by `mainspring reproduce clippe
 
 import importlib
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,13 @@ from mainspring.reproduce.clipper import (
     clockwork,
     fig3,
     fig4,
+    fig5,
+    fig6,
     fig7,
     fig8,
     fig11,
     mnist,
+    sharing,
 )
 from mainspring.reproduce.clipper.containers import (
     Container,
@@ -30,9 +34,16 @@ from mainspring.reproduce.clipper.containers import (
     run_containers,
     served,
 )
-from mainspring.reproduce.figures import chosen
+from mainspring.reproduce.figures import chosen, make
 from mainspring.reproduce.rows import Row, fitted
 from sim.answers import Answers
+
+SHARED = Path(__file__).parents[5] / "shared"
+PROFILES = SHARED / "data/profiles"
+
+needs_profiles = pytest.mark.skipif(
+    not (PROFILES / "parvagpu").is_dir(), reason=f"needs ParvaGPU's and DISB's files in {PROFILES}"
+)
 
 
 def by_quantity(rows: list[Row], part: str) -> Row:
@@ -56,7 +67,7 @@ def test_the_points_of_a_figure_can_travel_and_full_is_more(name):
     module = importlib.import_module(f"{clipper.__name__}.{name}")
     short, full = (module.points(full=full) for full in (False, True))
     assert pickle.loads(pickle.dumps(full)) == full
-    assert short != full
+    assert short != full or name == "sharing"  # which reads data, and has no length
     assert module.cost(full=True)
     assert module.rows([]) == []
 
@@ -225,3 +236,56 @@ def test_figure_4_aimd_stays_below_the_slo(tmp_path):
     assert by_quantity(rows, "AIMD: p99").verdict == "shape holds"
     assert by_quantity(rows, "no batching: throughput").verdict == "fitted"
     drawn(fig4, results, tmp_path)
+
+
+def test_figure_5_a_batch_goes_when_its_first_query_has_waited(tmp_path):
+    points = [fig5.Point(fig5.SKLEARN, wait_ms, 1.0) for wait_ms in (0, 2)]
+    results = [(point, fig5.measure(point)) for point in points]
+    none, two = (found for _, found in results)
+    # One batch every 2 ms and the time to the next query, here 54 us.
+    assert two.mean_batch == pytest.approx(1 + fig5.OFFERED_RPS * 2e-3, rel=0.02)
+    assert two.rate_rps == pytest.approx(none.rate_rps, rel=0.02)
+    rows = fig5.rows(results)
+    assert by_quantity(rows, "2 ms: mean batch").verdict == "holds"
+    assert by_quantity(rows, "throughput with 2 ms over none").verdict == "shape fails"
+    drawn(fig5, results, tmp_path)
+
+
+def test_figure_6_a_remote_replica_alone_does_not_fill_the_link(tmp_path):
+    results = [(point := fig6.Point(1, 2, 1.0), fig6.measure(point))]
+    found = results[0][1]
+    encode_s = 512 * mnist.common().gap_per_query_us / 1e6
+    send_s = 512 * fig6.QUERY_BITS / (1e9 * fig6.PAYLOAD_SHARE)
+    assert found.remote_rps == pytest.approx(512 / (encode_s + send_s), rel=0.02)
+    assert found.local_rps == pytest.approx(fig6.PUBLISHED_RPS[10][0], rel=0.02)
+    assert by_quantity(fig6.rows(results), "2 replicas: throughput").verdict == "holds"
+    drawn(fig6, results, tmp_path)
+
+
+@needs_profiles
+def test_sharing_is_fitted_to_its_defaults_and_predicts_what_was_left_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(sharing, "DATA", PROFILES)
+    results = [(point, sharing.measure(point)) for point in sharing.points(full=False)]
+    rows = sharing.rows(results)
+    assert by_quantity(rows, "contention").obtained == pytest.approx(0.92, abs=0.005)
+    assert by_quantity(rows, "resnet50: geometric mean").verdict == "holds"
+    assert by_quantity(rows, "trt.D, left out").verdict == "holds"
+    drawn(sharing, results, tmp_path)
+
+
+def test_slow_downs_are_read_of_the_whole_gpu(tmp_path):
+    file = tmp_path / "m.csv"
+    file.write_text(
+        "Mig instance,Batch size,Workload Number,Throughput,Latency\n"
+        "7,1,1,100,0.01\n7,1,2,80,0.0125\n7,2,1,200,0.01\n7,2,2,0,0\n4,1,2,10,0.1\n"
+    )
+    asked, slow = sharing.slow_downs(file)
+    assert asked.tolist() == [1.0]  # two that keep half of it busy each
+    assert slow.tolist() == [1.25]
+
+
+def test_without_the_data_sharing_is_left_out_with_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(sharing, "DATA", tmp_path)
+    (made,) = make(["sharing"], tmp_path / "out", full=False, package=clipper.__name__)
+    assert (made.rows, made.pictures, made.complete) == ([], [], True)
+    assert made.cost.startswith("left out: it needs the measurements of ParvaGPU and DISB")
