@@ -89,7 +89,8 @@ class Audit:
         _none(~(ok | late) & answered, c, "request", "was not answered, but has an answer")
         served = c["action"] >= 0
         predicted = c["kind"] == AnswerKind.PREDICTION
-        _none(predicted & ~served, c, "request", "has a prediction that no action made")
+        by_members = (c["gpu"] < 0) & (c["batch"] > 0)  # of an ensemble: no one action made it
+        _none(predicted & ~served & ~by_members, c, "request", "has a prediction that no action made")
         _none(served & ~predicted, c, "request", "has no prediction, but an action that made it")
 
     def actions(self, c: Columns) -> None:

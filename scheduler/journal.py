@@ -16,6 +16,7 @@ from scheduler.ledger import Controller
 from scheduler.policy import Policy
 from scheduler.records import (
     Action,
+    Feedback,
     GpuInfo,
     ModelInfo,
     Request,
@@ -62,6 +63,7 @@ class Reported(msgspec.Struct, tag=True, array_like=True):
     end_ns: int
     duration_ns: int
     clock_mhz: int
+    values: tuple[int, ...] = ()
 
 
 class Woken(msgspec.Struct, tag=True, array_like=True):
@@ -70,7 +72,13 @@ class Woken(msgspec.Struct, tag=True, array_like=True):
     key: str
 
 
-Event = Started | Admitted | Reported | Woken
+class Learned(msgspec.Struct, tag=True, array_like=True):
+    """Feedback on an answer."""
+
+    feedback: Feedback
+
+
+Event = Started | Admitted | Reported | Woken | Learned
 
 Emitted = tuple[
     list[tuple[int, Action]], list[tuple[int, int, int, int, int]], list[tuple[int, str]]
@@ -132,12 +140,17 @@ class Recorder(Controller):
             result.end_ns,
             result.duration_ns,
             result.clock_mhz,
+            result.values,
         )
         self._record(now_ns, event)
 
     def wake(self, now_ns: int, key: Hashable) -> None:
         super().wake(now_ns, key)
         self._record(now_ns, Woken(repr(key)))
+
+    def feedback(self, now_ns: int, feedback: Feedback) -> None:
+        super().feedback(now_ns, feedback)
+        self._record(now_ns, Learned(feedback))
 
     def footer(self) -> Footer:
         """The last record."""
@@ -180,9 +193,11 @@ class Replay:
             action = self._actions.pop(event.action_id)
             result = Result(
                 action, event.status, event.why, event.start_ns, event.end_ns, event.duration_ns,
-                event.clock_mhz,
+                event.clock_mhz, event.values,
             )  # fmt: skip
             controller.result(now_ns, result)
+        elif isinstance(event, Learned):
+            controller.feedback(now_ns, event.feedback)
         else:
             controller.wake(now_ns, self._keys[event.key])
         self.steps += 1

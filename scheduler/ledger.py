@@ -19,6 +19,7 @@ from scheduler.records import (
     UNKNOWN,
     Action,
     AnswerKind,
+    Feedback,
     GpuInfo,
     Infer,
     Load,
@@ -33,7 +34,13 @@ from scheduler.records import (
 
 Ended = tuple[Request, AnswerKind, Reason, int, int, int]
 """A request that the policy ended: the answer's kind, the reason if there is no answer, and the
-GPU, the batch size and the action that served it (-1, 0 and -1 where none did)."""
+GPU, the batch size and the action that served it (-1, 0 and -1 where none did; -1, how many members
+of an ensemble did, and -1)."""
+
+
+def member_of(task: int, models: int) -> tuple[int, int]:
+    """(request, model) of a task that `Actions.task_of` made; it is below 0."""
+    return divmod(~task, models)
 
 
 class Actions:
@@ -50,6 +57,8 @@ class Actions:
         """Requests that have not ended."""
         self.work: dict[int, Infer | Result] = {}
         """What carries a task: the action while in flight, its result once done."""
+        self.members: dict[int, list[int]] = {}
+        """Tasks that were sent for a request to models of an ensemble."""
         self.gpu_of_lane = {lane: gpu.id for gpu in gpus for lane in gpu.lanes}
         self._batch_sizes = [frozenset(model.batch_sizes) for model in models]
         self._next_id = 0
@@ -84,7 +93,7 @@ class Actions:
         """Run one batch. Returns the action's id, None if refused.
 
         batch: the size that is executed and charged; at least len(tasks).
-        tasks: ids of the requests that ride in it.
+        tasks: ids of the requests that ride in it, or what `task_of` gives.
         expected_ns, expected_end_ns: how long it takes and when it ends, as the policy believes.
         """
         gpu = self._check(lane, model, earliest_ns, latest_ns)
@@ -101,8 +110,12 @@ class Actions:
         for task in tasks:
             request = live.get(task)
             if request is None:
-                return self._refuse(Refusal.UNKNOWN_REQUEST)
-            if request.model != model:
+                request_id, member = member_of(task, len(self._batch_sizes))
+                if task >= 0 or request_id not in live:
+                    return self._refuse(Refusal.UNKNOWN_REQUEST)
+                if member != model:
+                    return self._refuse(Refusal.WRONG_MODEL)
+            elif request.model != model:
                 return self._refuse(Refusal.WRONG_MODEL)
             if task in work:
                 riding = type(work[task]) is Infer
@@ -115,8 +128,35 @@ class Actions:
         )  # fmt: skip
         for task in tasks:
             work[task] = action
+            if task < 0:
+                self.members.setdefault(member_of(task, len(self._batch_sizes))[0], []).append(task)
         self.sent.append((gpu, action))
         return action_id
+
+    def task_of(self, request_id: int, model: int) -> int:
+        """A task for a request and any model, whichever the request names: for ensembles."""
+        return ~(request_id * len(self._batch_sizes) + model)
+
+    def served_by(self, request_id: int) -> int:
+        """How many members of an ensemble have made a prediction for a request so far."""
+        work = self.work
+        return sum([type(work.get(task)) is Result for task in self.members.get(request_id, ())])
+
+    def answer_with(self, request_id: int, asked: int) -> bool:
+        """Answer a request with what members of an ensemble have made so far.
+
+        asked: how many there are. With fewer predictions the answer is PARTIAL; with none it is
+        refused. Returns whether it was accepted.
+        """
+        done = self.served_by(request_id)
+        if not done:
+            known = request_id in self.live
+            self._refuse(Refusal.NOT_SERVED if known else Refusal.UNKNOWN_REQUEST)
+            return False
+        kind = AnswerKind.PREDICTION if done >= asked else AnswerKind.PARTIAL
+        self._forget(request_id)
+        self.ended.append((self.live.pop(request_id), kind, Reason.NOTHING, -1, done, -1))
+        return True
 
     def answer_without(
         self, request_id: int, kind: AnswerKind, reason: Reason = Reason.NOTHING
@@ -132,7 +172,7 @@ class Actions:
         if request is None:
             self._refuse(Refusal.UNKNOWN_REQUEST)
             return False
-        self.work.pop(request_id, None)
+        self._forget(request_id)
         self.ended.append((request, kind, reason, -1, 0, -1))
         return True
 
@@ -144,6 +184,8 @@ class Actions:
             self._refuse(Refusal.NOT_SERVED if known else Refusal.UNKNOWN_REQUEST)
             return False
         del self.work[request_id]
+        if self.members:
+            self._forget(request_id)
         action = served.action
         assert type(action) is Infer
         self.ended.append(
@@ -167,7 +209,7 @@ class Actions:
         if request is None:
             self._refuse(Refusal.UNKNOWN_REQUEST)
             return False
-        self.work.pop(request_id, None)
+        self._forget(request_id)
         self.ended.append((request, AnswerKind.NONE, reason, -1, 0, -1))
         return True
 
@@ -207,6 +249,13 @@ class Actions:
         if latest_ns < earliest_ns or latest_ns < self.now_ns:
             return self._refuse(Refusal.BAD_WINDOW)
         return gpu
+
+    def _forget(self, request_id: int) -> None:
+        """A request ends: what its tasks still do is nobody's."""
+        self.work.pop(request_id, None)
+        if self.members:
+            for task in self.members.pop(request_id, ()):
+                self.work.pop(task, None)
 
     def _refuse(self, why: Refusal) -> int | None:
         """Count a refusal; None, which is what its caller returns."""
@@ -271,9 +320,17 @@ class Controller:
         self.out.now_ns = now_ns
         self.policy.on_wake(now_ns, key, self.out)
 
+    def feedback(self, now_ns: int, feedback: Feedback) -> None:
+        """What would have been right, for a policy that learns."""
+        self.out.now_ns = now_ns
+        learn = getattr(self.policy, "on_feedback", None)
+        if learn is not None:
+            learn(now_ns, feedback, self.out)
+
     def stop(self) -> Iterable[Request]:
         """The run is over: hand out the requests that have not ended, in order of admission."""
         left = list(self.out.live.values())
         self.out.live.clear()
         self.out.work.clear()
+        self.out.members.clear()
         return left

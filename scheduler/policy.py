@@ -8,6 +8,8 @@ generator that it is handed; so it cannot tell whether the GPUs are simulated or
         def __init__(self, params: Params) -> None: ...
 
 and the handlers below. `now_ns` is the moment at which the controller begins to handle the event.
+One that learns has `on_feedback(now_ns, feedback, out)` too: what would have been right, where a
+world knows that (records.Feedback).
 """
 
 from collections.abc import Hashable

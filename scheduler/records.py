@@ -119,6 +119,7 @@ class Result(msgspec.Struct, gc=False):
     start_ns, end_ns: by the controller's clock; equal for an action that did not run.
     duration_ns: what the device itself measured.
     clock_mhz: of the GPU's cores meanwhile; NOMINAL_MHZ where it is not known to be another.
+    values: what the model says to each task, a label; empty where answers are not simulated.
     """
 
     action: Action
@@ -128,6 +129,15 @@ class Result(msgspec.Struct, gc=False):
     end_ns: int
     duration_ns: int
     clock_mhz: int = NOMINAL_MHZ
+    values: tuple[int, ...] = ()
+
+
+class Feedback(msgspec.Struct, gc=False):
+    """What would have been right, some time after the answer. client: whose request it was."""
+
+    request: int
+    client: int
+    truth: int
 
 
 class Outcome(IntEnum):
@@ -243,8 +253,9 @@ REQUEST_COLUMNS: Final = (
     "outcome", "reason", "kind", "gpu", "batch", "cold", "action",
 )  # fmt: skip
 """A world hands each request's fate to its sink as a tuple in this order. gpu is -1 and batch 0
-where no GPU served it; outcome, reason and kind are the enums above. action is the id of the batch
-whose prediction was the answer, -1 where there was none."""
+where no GPU served it; where members of an ensemble did, gpu is -1 and batch is how many of them.
+outcome, reason and kind are the enums above. action is the id of the batch whose prediction was the
+answer, -1 where there was none, or several."""
 
 ACTION_COLUMNS: Final = (
     "id", "type", "gpu", "model", "batch", "tasks", "earliest_ns", "latest_ns", "expected_ns",

@@ -20,6 +20,8 @@ from scipy.special import ndtri
 Labels = npt.NDArray[np.int64]
 
 BLOCK = 4096
+KEPT = 16
+"""Blocks at hand; an older one is drawn again."""
 
 
 class Answers:
@@ -47,9 +49,7 @@ class Answers:
         self._alike = alike
         self._confused = confused
         self._seed = list(seed) if isinstance(seed, Sequence) else [seed]
-        self._block = -1
-        self._truth: list[int] = []
-        self._said: list[list[int]] = []
+        self._blocks: dict[int, tuple[list[int], list[list[int]]]] = {}
 
     def block(self, number: int, n: int = BLOCK) -> tuple[Labels, Labels]:
         """Truth, shape (n,), and what each model says, shape (n, models)."""
@@ -69,16 +69,18 @@ class Answers:
 
     def truth(self, request: int) -> int:
         """The label of a request."""
-        self._load(request)
-        return self._truth[request % BLOCK]
+        return self._load(request)[0][request % BLOCK]
 
     def says(self, request: int, model: int) -> int:
         """What a model says to a request."""
-        self._load(request)
-        return self._said[request % BLOCK][model]
+        return self._load(request)[1][request % BLOCK][model]
 
-    def _load(self, request: int) -> None:
+    def _load(self, request: int) -> tuple[list[int], list[list[int]]]:
         number = request // BLOCK
-        if number != self._block:
+        block = self._blocks.get(number)
+        if block is None:
             truth, said = self.block(number)
-            self._block, self._truth, self._said = number, truth.tolist(), said.tolist()
+            block = self._blocks[number] = truth.tolist(), said.tolist()
+            if len(self._blocks) > KEPT:
+                del self._blocks[next(iter(self._blocks))]
+        return block

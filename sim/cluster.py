@@ -22,12 +22,14 @@ import numpy as np
 import simpy
 
 from scheduler.journal import Record, Recorder
-from scheduler.ledger import Controller, Ended
+from scheduler.ledger import Controller, Ended, member_of
 from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
     Action,
+    Feedback,
     GpuInfo,
+    Infer,
     ModelInfo,
     Request,
     Result,
@@ -35,6 +37,7 @@ from scheduler.records import (
     Why,
 )
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
+from sim.answers import Answers
 from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
 from sim.link import Link, LinkParams, Uplink
@@ -65,6 +68,16 @@ class OpenLoop(NamedTuple):
 
     chunks: Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]
     slo_ns: Sequence[Sequence[int]]
+
+
+class Truth(NamedTuple):
+    """What models say, and when clients tell whether it was right.
+
+    feedback_ns: how long after the answer; FOREVER if they never do.
+    """
+
+    answers: Answers
+    feedback_ns: int = FOREVER
 
 
 class Client(NamedTuple):
@@ -107,6 +120,7 @@ class Cluster:
     keys: which input each request brings, in the order of arrival, for prediction caches.
     gpu_kind: makes a GPU, with the arguments of SimGpu; or one for each GPU.
     link: what batches' inputs go over; without it they take no time.
+    truth: what models say to the requests, for policies that choose among them.
     """
 
     def __init__(
@@ -125,8 +139,11 @@ class Cluster:
         keys: Iterator[int] | None = None,
         gpu_kind: GpuKind | Sequence[GpuKind] = SimGpu,
         link: LinkParams | None = None,
+        truth: Truth | None = None,
     ) -> None:
         self.env = Clock()
+        self._truth = truth
+        self._model_count = len(models)
         self._keys = keys
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
@@ -293,6 +310,8 @@ class Cluster:
             write_ended(self._sink, out.ended, end_ns)
             if self._clients:
                 self._ask_again(out.ended, end_ns)
+            if self._truth is not None:
+                self._tell_truth(self._truth, out.ended, end_ns)
             out.ended.clear()
         if out.wakes:
             for at_ns, key in out.wakes:
@@ -300,6 +319,19 @@ class Cluster:
                 delay_ns = at_ns + delays.poll_ns - now_ns
                 self.env.call_in(delay_ns, partial(self._wake, at_ns, key))
             out.wakes.clear()
+
+    def _tell_truth(self, truth: Truth, ended: Sequence[Ended], end_ns: int) -> None:
+        """Clients say what would have been right, to answers and to defaults alike."""
+        if truth.feedback_ns == FOREVER:
+            return
+        delay_ns = end_ns + truth.feedback_ns - self.env.now
+        for request, *_ in ended:
+            right = truth.answers.truth(request.id)
+            feedback = Feedback(request.id, request.client, right)
+            self.env.call_in(delay_ns, partial(self._feedback, feedback))
+
+    def _feedback(self, feedback: Feedback, event: simpy.Event) -> None:
+        self._handle(self.controller.feedback, feedback)
 
     def _wake(self, at_ns: int, key: Hashable, event: simpy.Event) -> None:
         if self._wakes.get(key) == at_ns:  # otherwise replaced
@@ -333,9 +365,15 @@ class Cluster:
     def _report(self, result: Result) -> None:
         """A worker has sent a result."""
         action = result.action
+        if self._truth is not None and type(action) is Infer and result.status is Status.DONE:
+            says, model = self._truth.answers.says, action.model
+            result.values = tuple([says(self._request_of(task), model) for task in action.tasks])
         sent_ns = self._sent_ns.pop(action.id)
         write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
         self.env.call_in(self._result_ns, partial(self._receive, result))
+
+    def _request_of(self, task: int) -> int:
+        return task if task >= 0 else member_of(task, self._model_count)[0]
 
     def _receive(self, result: Result, event: simpy.Event) -> None:
         self._handle(self.controller.result, result)

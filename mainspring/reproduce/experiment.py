@@ -56,6 +56,8 @@ class Requests(NamedTuple):
     kind: npt.NDArray[np.int8]
     """The answer's (`AnswerKind`): a default is in time, too, and is no prediction."""
     cold: npt.NDArray[np.bool_]
+    batch: npt.NDArray[np.int16]
+    """The size of the batch that served it, or how many members of an ensemble did."""
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Requests":
         """Some of them."""
@@ -141,7 +143,7 @@ class Log:
 
     def __init__(self) -> None:
         self._requests = _Columns(
-            (np.int64,) * 3 + (np.int32, np.int32, np.int8, np.int8, np.bool_)
+            (np.int64,) * 3 + (np.int32, np.int32, np.int8, np.int8, np.bool_, np.int16)
         )
         self._batches = _Columns((np.int64,) * 5 + (np.int32, np.int16, np.int16, np.int16))
         self._loads = _Columns((np.int64,) * 5 + (np.int32, np.int16, np.int16, np.int16))
@@ -149,7 +151,9 @@ class Log:
 
     def request(self, row: tuple[Any, ...]) -> None:
         """Keep what the figures use of REQUEST_COLUMNS."""
-        self._requests.add((row[3], row[5], row[4], row[1], row[2], row[6], row[8], row[11]))
+        self._requests.add(
+            (row[3], row[5], row[4], row[1], row[2], row[6], row[8], row[11], row[10])
+        )
 
     def action(self, row: tuple[Any, ...]) -> None:
         """Keep what the figures use of ACTION_COLUMNS, of what was done."""

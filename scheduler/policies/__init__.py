@@ -1,6 +1,7 @@
 """The policies, by name. One file each."""
 
 from scheduler.policies.clipper import Clipper01, Clipper03, ClipperAimd, ClipperQuantile
+from scheduler.policies.clipper_selection import ClipperExp3, ClipperExp4
 from scheduler.policies.clockwork import Clockwork
 from scheduler.policies.edf import Edf
 from scheduler.policies.fifo import Fifo
@@ -11,6 +12,8 @@ POLICIES = {
     "fifo": Fifo,
     "clipper-nsdi-aimd": ClipperAimd,
     "clipper-nsdi-quantile": ClipperQuantile,
+    "clipper-exp3": ClipperExp3,
+    "clipper-exp4": ClipperExp4,
     "clipper-0.3": Clipper03,
     "clipper-0.1": Clipper01,
 }

@@ -12,7 +12,7 @@ is left to sort out what they do at once. Three Clippers are kept apart (the fac
 Containers are spread over the GPUs and their lanes when the run starts, and stay. A request whose
 time runs out is answered with the default, which counts as timed out and not as served; its task
 still runs.
-Left out: the feedback path and model selection (scheduler/selection.py), and HTTP.
+Left out: model selection and ensembles (clipper_selection.py), and HTTP.
 """
 
 from bisect import bisect_left
@@ -189,6 +189,10 @@ class _Clipper:
     """Whether the replicas of a model pull from one queue by deadline; else each has its own, in
     order of arrival, and a request goes to one at random."""
 
+    CHOOSES: ClassVar[bool] = False
+    """Whether the policy chooses the models that a request is put to, so that its tasks are not
+    the request itself."""
+
     def __init__(self, params: ClipperParams) -> None:
         self.params = params
         self.replicas: list[list[Replica]] = []
@@ -255,8 +259,7 @@ class _Clipper:
             size, replica.size = replica.size, 0
             if result.status is Status.DONE:
                 replica.batching.done(size, result.end_ns - result.start_ns)
-                for task in action.tasks:
-                    self._answer(task, out)
+                self._take(result, action.tasks, out)
             else:
                 for task in action.tasks:
                     self._give_up(task, out)
@@ -290,9 +293,13 @@ class _Clipper:
         return found is Lookup.MISS
 
     def _push(self, now_ns: int, request: Request, out: Actions) -> None:
-        replicas = self.replicas[request.model]
+        self._push_to(now_ns, request, request.model, out)
+
+    def _push_to(self, now_ns: int, request: Request, model: int, out: Actions) -> None:
+        replicas = self.replicas[model]
         if not replicas:
-            self._give_up(request.id, out)
+            task = out.task_of(request.id, model) if self.CHOOSES else request.id
+            self._give_up(task, out)
             return
         if self.BY_DEADLINE:
             replica = next((each for each in replicas if each.ready and not each.size), replicas[0])
@@ -311,7 +318,7 @@ class _Clipper:
         if replicas and self.BY_DEADLINE:
             return  # they pull from the same queue
         while replica.queue:
-            self._push(now_ns, replica.queue.pop(), out)
+            self._push_to(now_ns, replica.queue.pop(), replica.model, out)
 
     def _serve(self, now_ns: int, replica: Replica, out: Actions) -> None:
         """Start a batch on a free container, if there is one to start."""
@@ -333,6 +340,8 @@ class _Clipper:
         taken = [queue.pop() for _ in range(min(limit, len(queue)))]
         opened = self._open
         tasks = tuple([request.id for request in taken if request.id in opened])
+        if self.CHOOSES:
+            tasks = tuple([out.task_of(request_id, replica.model) for request_id in tasks])
         size = len(taken)
         if isinstance(batching, Explore) and batching.exploring:
             size = limit  # padded with copies of the last one, to learn what that size takes
@@ -360,6 +369,11 @@ class _Clipper:
             if self._ask_cache(other, out):
                 assert i == 0, "the first one opens the entry again"
                 self.replicas[other.model][0].queue.push(now_ns, other)
+
+    def _take(self, result: Result, tasks: tuple[int, ...], out: Actions) -> None:
+        """A batch is done."""
+        for task in tasks:
+            self._answer(task, out)
 
     def _answer(self, task: int, out: Actions) -> None:
         """A prediction is there. Its request may have had the default meanwhile."""
