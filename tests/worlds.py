@@ -164,6 +164,7 @@ def run(
     keys: Any = None,
     gpu_kind: Any = SimGpu,
     link: Any = None,
+    truth: Any = None,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -196,6 +197,7 @@ def run(
         keys=keys,
         gpu_kind=gpu_kind,
         link=link,
+        truth=truth,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)

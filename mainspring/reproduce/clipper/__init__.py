@@ -13,6 +13,7 @@ FIGURES = (
     "fig6",
     "fig7",
     "fig8",
+    "fig9",
     "fig11",
     "cache",
     "sharing",

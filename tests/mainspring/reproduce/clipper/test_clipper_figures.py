@@ -22,6 +22,7 @@ from mainspring.reproduce.clipper import (
     fig6,
     fig7,
     fig8,
+    fig9,
     fig11,
     mnist,
     sharing,
@@ -289,3 +290,16 @@ def test_without_the_data_sharing_is_left_out_with_a_sentence(monkeypatch, tmp_p
     (made,) = make(["sharing"], tmp_path / "out", full=False, package=clipper.__name__)
     assert (made.rows, made.pictures, made.complete) == ([], [], True)
     assert made.cost.startswith("left out: it needs the measurements of ParvaGPU and DISB")
+
+
+def test_figure_9_a_deadline_bounds_the_tail_and_blocking_does_not(tmp_path):
+    results = [
+        (point := fig9.Point(2, mitigated, 0.3), fig9.measure(point)) for mitigated in (True, False)
+    ]
+    rows = fig9.rows(results)
+    assert by_quantity(rows, "mitigated: p99").obtained <= fig9.RENDER_MS
+    assert by_quantity(rows, "missing predictions").verdict == "holds"
+    blocking = results[1][1]
+    assert blocking.missing == 0
+    assert blocking.start_p99_ms > fig9.SLO_MS  # while AIMD grows
+    drawn(fig9, results, tmp_path)
