@@ -301,5 +301,8 @@ def test_figure_9_a_deadline_bounds_the_tail_and_blocking_does_not(tmp_path):
     assert by_quantity(rows, "missing predictions").verdict == "holds"
     blocking = results[1][1]
     assert blocking.missing == 0
-    assert blocking.start_p99_ms > fig9.SLO_MS  # while AIMD grows
+    six = mnist.container(mnist.FOREST)
+    assert fig9.forest(6) == fig9.forest(16) == six  # as measured, six at once
+    assert fig9.forest(1).latency.base_us == fig9.ONE * six.latency.base_us
+    assert blocking.whole_p99_ms > fig9.SLO_MS  # while AIMD grows
     drawn(fig9, results, tmp_path)
