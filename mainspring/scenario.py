@@ -105,6 +105,22 @@ class InputsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     zipf: NotNegative = 0.0
 
 
+class AnswersSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What models say to requests, for policies that choose among them.
+
+    errors: the share that each model gets wrong, in the order of the models; one number is for all.
+    labels: how many there are. alike: how far models err on the same requests, from 0 to 1;
+    confused: how often wrong answers are the same. feedback_ms: how long after an answer its client
+    says what would have been right; without it nobody does.
+    """
+
+    errors: list[Annotated[float, Meta(ge=0, le=1)]]
+    labels: Annotated[int, Meta(ge=2, le=10**6)] = 10
+    alike: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    confused: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    feedback_ms: NotNegative | None = None
+
+
 class ModelsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Some models. profile: one profile, or a pattern for several. copies: instances of each.
 
@@ -123,7 +139,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     duration_s: the length of the arrivals. warmup_s: requests that arrive before it are left out
     of the summary. drain_s: how long the run goes on after the last arrival; what is left then is
-    unfinished. asks: which inputs the requests bring; without it none is equal to another.
+    unfinished. asks: which inputs the requests bring; without it none is equal to another. answers:
+    what the models say to them; in simulation only.
     slo_ms: the default for all models; without one there are no deadlines.
     policy: parameters by label, as the policy's own Params has them, and `name` where the label
     is not the policy's name. inputs: sha256 of each file and profile store that a recorded
@@ -140,6 +157,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     models: list[ModelsSpec] = []
     workload: list[Workload] = []
     asks: InputsSpec | None = None
+    answers: AnswersSpec | None = None
     policy: dict[str, Any] = {}
     inputs: dict[str, str] = {}
 
@@ -247,6 +265,9 @@ def _checked(document: Document, overrides: Sequence[str]) -> Scenario:
     _check_cluster(document, spec.cluster)
     models = tuple(_models(document, spec))
     _check_workloads(document, spec, [model.name for model in models])
+    if spec.answers is not None and len(spec.answers.errors) not in (1, len(models)):
+        limit = f"expected one for each of {len(models)} models, or one for all"
+        raise document.error(("answers", "errors"), f"has {len(spec.answers.errors)}; {limit}")
     policies = tuple(_policy(document, label) for label in spec.policy)
     return Scenario(
         spec=msgspec.structs.replace(spec, inputs=_inputs(document, spec, policies)),

@@ -21,7 +21,8 @@ from scheduler.journal import Record
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
-from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop
+from sim.answers import Answers
+from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop, Truth
 from sim.gpu import ModelCost, SimGpu
 from sim.link import LinkParams, Uplink
 from sim.shared import SharedGpu
@@ -44,6 +45,7 @@ class Purpose(IntEnum):
     DURATIONS = 1
     POLICY = 3
     INPUTS = 4
+    ANSWERS = 5
     NOISE = 6
 
 
@@ -84,6 +86,7 @@ def build_world(
         policy_rng=generator(seed, Purpose.POLICY),
         record=record,
         keys=_inputs(scenario),
+        truth=_truth(scenario),
         gpu_kind=_gpu_kinds(scenario),
         link=None
         if cluster.link is None
@@ -217,6 +220,18 @@ def _inputs(scenario: Scenario) -> Iterator[int] | None:
     shares /= shares[-1]
     blocks = iter(lambda: np.searchsorted(shares, rng.random(4096), side="right").tolist(), None)
     return chain.from_iterable(blocks)
+
+
+def _truth(scenario: Scenario) -> Truth | None:
+    answers = scenario.spec.answers
+    if answers is None:
+        return None
+    count = len(scenario.models)
+    errors = answers.errors if len(answers.errors) == count else answers.errors * count
+    seed = [scenario.spec.seed, Purpose.ANSWERS]
+    drawn = Answers(errors, answers.labels, answers.alike, answers.confused, seed)
+    wait_ms = answers.feedback_ms
+    return Truth(drawn, FOREVER if wait_ms is None else round(wait_ms * 1e6))
 
 
 def _clients(scenario: Scenario) -> list[Client]:

@@ -326,3 +326,10 @@ def test_a_scenario_can_be_made_in_code(write):
     del table["cluster"]["pages"]
     with pytest.raises(ScenarioError, match="scenario: cluster: missing key pages"):
         build_scenario(table)
+
+
+def test_answers_need_an_error_for_each_model_or_one_for_all(write):
+    scenario = load_scenario(write(), ["answers.errors=[0.1]"])
+    assert scenario.spec.answers.errors == [0.1]
+    with pytest.raises(ScenarioError, match=r"answers.errors.*has 5; expected one for each of"):
+        load_scenario(write(), ["answers.errors=[0.1, 0.2, 0.3, 0.1, 0.1]"])

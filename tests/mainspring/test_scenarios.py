@@ -50,3 +50,14 @@ def test_two_clients_shows_who_pays_for_the_bursts(tmp_path):
     (steady, bursty), (steady_edf, bursty_edf) = shares
     assert steady < steady_edf < 1
     assert bursty_edf < bursty < 1
+
+
+def test_selection_learns_from_feedback_which_model_to_ask(tmp_path):
+    """Without feedback a fifth of the executions is the good model's; with it, most are."""
+    errors = "answers.errors=[0.9, 0.9, 0.9, 0.9, 0.0]"
+    short = ["duration_s=6", errors, "policy.clipper-exp3.eta=0.3"]
+    out = tmp_path / "out"
+    exp3, exp4 = run(load_scenario(SCENARIOS / "selection.toml", short), out).summaries
+    assert exp3.share_in_time > 0.99
+    assert exp3.gpu_utilisation[4] > 0.5 * sum(exp3.gpu_utilisation)
+    assert exp4.gpu_utilisation[4] < 0.3 * sum(exp4.gpu_utilisation)  # all are asked

@@ -114,3 +114,14 @@ def test_release_01_takes_what_its_average_throughput_gets_done():
     control.done(20, 5 * MS)  # 3 a ms
     assert control.limit(20 * MS) == 60
     assert control.limit(-5 * MS) == 1
+
+
+def test_bug_cor_21_a_line_that_falls_stalls_nobody():
+    """1 in 10 ms and 8 in 9 ms, SLO 12 ms: whatever the line says, at least one runs."""
+    explore = Explore(8, np.random.default_rng(1))
+    quantile = Quantile(12 * MS, 8, samples=3)
+    for batch, latency_ms in ((1, 10), (1, 10), (8, 9), (1, 10), (8, 9)):
+        explore.done(batch, latency_ms * MS)
+        quantile.done(batch, latency_ms * MS)
+    assert all(1 <= explore.limit(budget_ms * MS) <= 8 for budget_ms in (0, 1, 5, 10, 12))
+    assert quantile.frozen == 8  # a line that does not rise limits nothing

@@ -128,3 +128,49 @@ def test_full_batches_settle_in_the_dead_band():
 def test_an_unknown_version_is_named():
     with pytest.raises(KeyError):
         policy("clipper-9")
+
+
+# ---- cases of the bug log
+
+
+def ends(world):
+    return [(row.end_ns - world.requests[0].arrival_ns) / MS for row in world.requests]
+
+
+def test_bug_cor_01_the_timer_starts_with_the_first_request_and_not_with_the_last_batch():
+    """Wait 5 ms, 10 ms a batch; AIMD has grown before, by a full batch of one and one of three."""
+    warm_up = [(20, 0), *[(100, 0)] * 3]
+    world = run(
+        aimd(wait_ms=5, max_batch=4),
+        [*warm_up, (200, 0), (300, 0), (303, 0)],
+        models=[model(FLAT)],
+        slo_ms=None,
+    )
+    assert batches(world)[-2:] == [(205, 1), (305, 2)]
+
+
+def test_bug_cor_02_without_a_wait_what_queued_meanwhile_runs_together():
+    lines = {size: 10.0 + 2 * size for size in range(1, 9)}
+    arrivals = [(100.0 + i, 0) for i in range(5)]
+    world = run(policy("clipper-0.1"), arrivals, models=[model(lines)], slo_ms=100)
+    assert ends(world) == [12, 30, 30, 30, 30]
+    assert [size for _, size in batches(world)] == [1, 4]
+
+
+def test_bug_cor_15_the_last_request_does_not_wait_for_another_to_come():
+    """Five at once, batches up to 2. AIMD starts at 1, so the odd one runs first."""
+    world = run(
+        aimd(wait_ms=5, max_batch=2),
+        [(100, 0)] * 5,
+        models=[model({1: 10.0, 2: 10.0})],
+        slo_ms=None,
+    )
+    assert ends(world) == [10, 20, 20, 30, 30]
+
+
+@pytest.mark.parametrize("name", ["clipper-0.3", "clipper-0.1", "clipper-nsdi-aimd"])
+def test_bug_cor_22_nobody_is_refused_while_nothing_has_been_measured(name):
+    arrivals = [(100.0 + i, 0) for i in range(5)]
+    world = run(policy(name, max_batch=1), arrivals, models=[model({1: 10.0})], slo_ms=100)
+    assert ends(world) == [10, 20, 30, 40, 50]
+    assert {row.outcome for row in world.requests} == {Outcome.OK}
