@@ -38,9 +38,13 @@ GPU, the batch size and the action that served it (-1, 0 and -1 where none did; 
 of an ensemble did, and -1)."""
 
 
+MEMBERS = -(2**62)
+"""Where the ids of an ensemble's tasks begin: below 0, and far from what a mistake gives."""
+
+
 def member_of(task: int, models: int) -> tuple[int, int]:
     """(request, model) of a task that `Actions.task_of` made; it is below 0."""
-    return divmod(~task, models)
+    return divmod(task - MEMBERS, models)
 
 
 class Actions:
@@ -135,7 +139,7 @@ class Actions:
 
     def task_of(self, request_id: int, model: int) -> int:
         """A task for a request and any model, whichever the request names: for ensembles."""
-        return ~(request_id * len(self._batch_sizes) + model)
+        return MEMBERS + request_id * len(self._batch_sizes) + model
 
     def served_by(self, request_id: int) -> int:
         """How many members of an ensemble have made a prediction for a request so far."""
