@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.policies import POLICIES
 from tests.properties import laws
 from tests.properties.cases import (
     FIFO,
@@ -59,3 +60,14 @@ def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
     first, second = (case.run(choice.build()).sink for _ in range(2))
     assert first.requests == second.requests
     assert first.actions == second.actions
+
+
+@examples(100)
+@given(cases(pieces=True), st.sampled_from(["clipper-exp3", "clipper-exp4"]), st.booleans())
+def test_ensembles_end_every_request_once_and_are_never_refused(
+    case: Case, name: str, defaults: bool
+) -> None:
+    policy = POLICIES[name](POLICIES[name].Params(defaults=defaults))
+    world = case.run(policy)
+    laws.requests_end_once_and_add_up(case, world)
+    assert not any(world.cluster.controller.out.refusals)

@@ -1,14 +1,27 @@
 """Ensembles, stragglers, and feedback that comes late, in small worlds."""
 
+import msgspec
 import numpy as np
 import pytest
 
+from scheduler.journal import Header, Learned, Record, Replay
 from scheduler.ledger import Controller, member_of
-from scheduler.records import AnswerKind, GpuInfo, ModelInfo, Outcome, Reason, Refusal, Request
+from scheduler.records import (
+    AnswerKind,
+    GpuInfo,
+    ModelInfo,
+    Outcome,
+    Reason,
+    Refusal,
+    Request,
+    Result,
+    Status,
+    Why,
+)
 from sim.answers import Answers
 from sim.cluster import Truth
 from tests.scheduler.test_ledger import Silent
-from tests.worlds import MS, model, policy, run
+from tests.worlds import GPU_PAGES, MS, model, policy, run
 
 FAST, SLOW = model({1: 5.0}), model({1: 50.0})
 
@@ -104,6 +117,29 @@ def test_only_so_many_answers_wait_for_feedback():
     assert len(chosen._said) == 50
 
 
+def test_a_journal_with_answers_and_feedback_replays_bit_for_bit():
+    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Record)
+    journal = []
+    params = {"wait_ms": 0, "eta": 0.1}
+    models = [model({1: 0.5, 2: 0.6})] * 3
+    run(
+        policy("clipper-exp4", **params),
+        [(20 + 2.0 * i, 0) for i in range(50)],
+        models=models,
+        gpus=3,
+        slo_ms=None,
+        truth=Truth(Answers((0.5, 0.2, 0.1), 10, 0.0, 0.0, 3), MS),
+        record=lambda record: journal.append(encoder.encode(record)),
+    )
+    gpus = tuple(GpuInfo(i, (i,), GPU_PAGES) for i in range(3))
+    infos = tuple(spec.info(i) for i, spec in enumerate(models))
+    header = Header(1, "", "", {}, 1, gpus, infos, {})
+    again = Replay(header, policy("clipper-exp4", **params), np.random.default_rng(1))
+    steps = [decoder.decode(record) for record in journal]
+    assert sum(isinstance(step.event, Learned) for step in steps) == 50
+    assert [again.step(step) for step in steps] == [None] * len(steps)
+
+
 # ---- the books
 
 
@@ -126,3 +162,21 @@ def test_member_tasks_are_checked_as_others_are():
     }  # fmt: skip
     assert out.reject(5, Reason.DEADLINE)
     assert (out.work, out.members) == ({}, {})
+
+
+def test_what_comes_after_the_answer_is_nobodys():
+    models = tuple(ModelInfo(i, f"m{i}", 1, 10, (1, 2), (10, 15)) for i in range(2))
+    controller = Controller(Silent(), (GpuInfo(0, (0,), 9),), models, np.random.default_rng(0))
+    controller.start(0)
+    controller.request(0, Request(5, 0, 0, 1000))
+    out = controller.out
+    for number in range(2):
+        assert out.infer(0, number, 1, (out.task_of(5, number),), 0, 9, 5) == number
+    first, second = (action for _, action in out.sent)
+    controller.result(10, Result(first, Status.DONE, Why.NOTHING, 0, 10, 10))
+    assert out.served_by(5) == 1
+    assert out.answer_with(5, 2)
+    assert out.ended[0][1:] == (AnswerKind.PARTIAL, Reason.NOTHING, -1, 1)
+    controller.result(20, Result(second, Status.DONE, Why.NOTHING, 10, 20, 10))
+    assert (out.work, out.members, out.live) == ({}, {}, {})
+    assert not out.answer_with(5, 2)

@@ -2,9 +2,9 @@
 
 The authors published, of two ensembles of five, each member's error, and for the queries on which
 all five agree how many they are and how many of them are wrong. The two numbers of the generator
-(`sim/answers.py`) are fitted on those two; errors of the whole ensemble and of the queries on
-which four agree are not looked at. The weights are a logistic regression on the members' labels,
-as in the prototype (L2, C = 1), learned on queries of their own.
+(`sim/answers.py`) are fitted on those two; nothing is taken from the errors of the whole ensemble
+and of the queries on which four agree. The weights are a logistic regression on the members'
+labels, as in the prototype (L2, C = 1), learned on queries of their own.
 """
 
 from functools import cache

@@ -6,7 +6,9 @@ for all members (blocking).
 Containers that run at once slow each other down a little, and two sizes are known: figure 4 was
 measured with six at once, and its forest is used as it is for six members; one member is scaled
 to the published blocking mean of 9.7 ms, so that row is fitted. Between the two the scale is a
-line; beyond six, where nothing is known, it stays.
+line; beyond six, where nothing is known, it stays. This form was chosen with the published column
+in view, after two that fit worse: members that share nothing at all, and one serial frontend. So
+it explains more than it predicts.
 Not comparable: mean latencies when mitigated, for the prototype holds every answer back until
 17 ms, and we answer when all are there; and accuracies, for which the members' likeness is not
 known.

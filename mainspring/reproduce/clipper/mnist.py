@@ -10,7 +10,7 @@ the container, and the ratio of the 99th percentile to the mean. They are fitted
 
 The kernel SVM is left out of this fit, for its mean batch of 3.1 is none. Then each container's
 line of latency and line of gaps go through the two sizes.
-The AIMD column, and figures 3, 5 and 9, are not looked at.
+No number is taken from the AIMD column, or from figures 3, 5 and 9.
 """
 
 from functools import cache
