@@ -90,7 +90,9 @@ class Audit:
         served = c["action"] >= 0
         predicted = c["kind"] == AnswerKind.PREDICTION
         by_members = (c["gpu"] < 0) & (c["batch"] > 0)  # of an ensemble: no one action made it
-        _none(predicted & ~served & ~by_members, c, "request", "has a prediction that no action made")
+        _none(
+            predicted & ~served & ~by_members, c, "request", "has a prediction that no action made"
+        )
         _none(served & ~predicted, c, "request", "has no prediction, but an action that made it")
 
     def actions(self, c: Columns) -> None:

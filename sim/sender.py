@@ -1,4 +1,4 @@
-"""Senders and the link that remote GPUs share: what leaves the controller's machine goes one after the other.
+"""Senders, and the link that remote GPUs share: what leaves goes one after the other.
 
     sender of GPU 1   ▒▒ encode ▒▒████ send ████▒▒▒▒████
     sender of GPU 2   ▒▒▒▒▒▒▒▒▒▒▒▒     waits    ████▒▒▒▒     the link is never idle with two

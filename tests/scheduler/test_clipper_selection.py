@@ -176,7 +176,7 @@ def test_what_comes_after_the_answer_is_nobodys():
     controller.result(10, Result(first, Status.DONE, Why.NOTHING, 0, 10, 10))
     assert out.served_by(5) == 1
     assert out.answer_with(5, 2)
-    assert out.ended[0][1:] == (AnswerKind.PARTIAL, Reason.NOTHING, -1, 1)
+    assert out.ended[0][1:] == (AnswerKind.PARTIAL, Reason.NOTHING, -1, 1, -1)
     controller.result(20, Result(second, Status.DONE, Why.NOTHING, 10, 20, 10))
     assert (out.work, out.members, out.live) == ({}, {}, {})
     assert not out.answer_with(5, 2)
