@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from executor.packing import Packed
+
 SPIN: Final = "spin"
 
 
@@ -74,6 +76,28 @@ def build(name: str, sources: Sources = Sources()) -> Built:  # noqa: B008, it i
         _read_weights(name, built.module, Path(file))
     built.module.requires_grad_(False)
     return built
+
+
+class Size(NamedTuple):
+    """What a model takes, in bytes: its weights in one piece, and one request's payload."""
+
+    weights: int
+    input: int
+    output: int
+
+
+def size_of(name: str, sources: Sources = Sources()) -> Size:  # noqa: B008, it is immutable
+    """Build a model, run one request on the CPU, and throw it away. Raises ModelError."""
+    torch = import_torch(f"the model {name}")
+    built = build(name, sources)
+    one = batch_of(built, 1)
+    try:
+        with torch.inference_mode():
+            out = call(built, built.module, one)
+        weights = Packed(built.module).weights.numel()
+    except Exception as error:  # whatever a model's code raises
+        raise ModelError(f"{name}: {type(error).__name__}: {_one_line(error)}") from None
+    return Size(weights, sum(x.nbytes for x in one.values()), sum(x.nbytes for x in out.values()))
 
 
 def batch_of(built: Built, batch: int) -> dict[str, Any]:

@@ -10,28 +10,28 @@ import glob
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mainspring import (
     __version__,
     decisions_cli,
     load_scenario,
     predictions_cli,
+    profile_cli,
     profiles_cli,
     sweep_cli,
     trace_cli,
     workloads_cli,
 )
 from mainspring import run as run_scenario
+from mainspring.bars import bars
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
+from mainspring.live_options import Device, Model, Weights, box_of
 from mainspring.parameters import as_list, as_page, describe
 from mainspring.plan import is_study
 from mainspring.run import Progress as Report
@@ -59,6 +59,7 @@ sweep_cli.register(app)
 predictions_cli.register(app)
 trace_cli.register(app)
 decisions_cli.register(app)
+profile_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -114,18 +115,6 @@ def _complete_policy(incomplete: str) -> list[str]:
     return [name for name in POLICIES if name.startswith(incomplete)]
 
 
-Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="What the models run on.")]
-Model = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=FILE.py:FUNCTION|FILE.pt2",
-        help="A model of your own, for models.N.model; repeatable.",
-    ),
-]
-Weights = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=FILE", help="Its weights: .safetensors, or .pt; repeatable."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -202,7 +191,7 @@ def clockwork(
     rows: list[Row] = []
     notes: list[str] = []
     if figure in ("original", "all"):
-        with _progress(json) as progress:
+        with bars(json) as progress:
             rows += original(data, policy, _runs_done(progress))
         if markdown is not None:
             markdown.write_text(as_markdown(data, rows), encoding="utf-8")
@@ -303,7 +292,7 @@ def run(
     overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = load_scenario(scenario, overrides)
     out = out or default_out(loaded)
-    with _progress(quiet) as progress:
+    with bars(quiet) as progress:
         runs = run_scenario(loaded, out, policy, progress, journal=journal)
     if json:
         _print_json(runs.to_json())
@@ -346,9 +335,9 @@ def validate(
     """
     from mainspring import validate as validate_scenario
 
-    box = _box(device, model, weights)
+    box = box_of(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
-    with _progress(json) as progress:
+    with bars(json) as progress:
         came = validate_scenario(loaded, out, policy, repeats, progress, box)
     if json:
         _print_json(came.to_json())
@@ -380,10 +369,10 @@ def live(
     """Run a scenario in real time, on worker processes."""
     from mainspring.live import as_runs, print_punctuality, run_live
 
-    box = _box(device, model, weights)
+    box = box_of(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
     out = out or default_out(loaded)
-    with _progress(quiet) as progress:
+    with bars(quiet) as progress:
         done = run_live(loaded, out, policy, progress, box=box)
     if json:
         _print_json(msgspec.json.encode({"runs": done}, enc_hook=str))
@@ -459,31 +448,6 @@ def policies(
         _print_json(msgspec.json.format(msgspec.json.encode(abouts), indent=2))
     else:
         print(as_page(abouts[0]) if name else as_list(abouts), end="")
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Report | None]:
-    """A bar for each policy, with the time that is left."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-        tasks: dict[str, Any] = {}
-
-        def report(label: str, share: float) -> None:
-            if label not in tasks:
-                tasks[label] = bars.add_task(label, total=1.0)
-            bars.update(tasks[label], completed=share)
-
-        yield report
-
-
-def _box(device: Literal["cpu", "cuda"], model: list[str] | None, weights: list[str] | None) -> Any:
-    from mainspring.live import Box, sources
-
-    return Box(device, sources(model or [], weights or []))
 
 
 def _print_table(runs: Runs) -> None:

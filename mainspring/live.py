@@ -93,25 +93,6 @@ def run_live(
     return each_policy(scenario, out, policies, run_one)
 
 
-def sources(models: Sequence[str], weights: Sequence[str]) -> Sources:
-    """What `--model NAME=CODE` and `--weights NAME=FILE` say. Raises ScenarioError."""
-    code = dict(_pair("--model", text) for text in models)
-    files = dict(_pair("--weights", text) for text in weights)
-    for name, path in (*code.items(), *files.items()):
-        file = path.rpartition(":")[0] or path
-        is_file = path in files.values() or file.endswith((".py", ".pt2"))
-        if is_file and not Path(file).is_file():
-            raise ScenarioError(f"{name}={path}: there is no file {file}")
-    return Sources(code, files)
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ScenarioError(f"{option} {text}: expected NAME=FILE, as in net=net.py:make_model")
-    return name, value
-
-
 def as_runs(done: Sequence[LiveRun]) -> Runs:
     """For the table."""
     return Runs(done)

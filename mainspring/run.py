@@ -78,7 +78,7 @@ def each_policy(
     """
     chosen = scenario.choose(policies or ())
     done: list[T] = []
-    with claimed(out) as finished, _stop_on_ctrl_c() as stopped:
+    with claimed(out) as finished, stop_on_ctrl_c() as stopped:
         write_record(scenario, chosen, out)
         for choice in chosen:
             directory = out if len(chosen) == 1 else out / choice.label
@@ -173,7 +173,7 @@ def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> S
 
 
 @contextmanager
-def _stop_on_ctrl_c() -> Iterator[threading.Event]:
+def stop_on_ctrl_c() -> Iterator[threading.Event]:
     """Set the event on the first Ctrl-C. The second one is Python's own KeyboardInterrupt."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -183,7 +183,7 @@ def _stop_on_ctrl_c() -> Iterator[threading.Event]:
     def stop(number: int, frame: Any) -> None:
         stopped.set()
         signal.signal(signal.SIGINT, before)
-        print("\nstopping after this event; Ctrl-C again stops at once", file=sys.stderr)
+        print("\nstopping here; Ctrl-C again stops at once", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, stop)
     try:

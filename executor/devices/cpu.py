@@ -58,6 +58,7 @@ class CpuDevice:
     ) -> None:
         torch = self._torch = import_torch("the cpu device")
         torch.set_num_threads(threads)
+        self._threads = threads
         # A thread that has copied waits for this long before Python lets it say so.
         sys.setswitchinterval(1e-4)
         self._page_bytes = page_bytes
@@ -142,7 +143,7 @@ class CpuDevice:
         """The arena, and what the system tells of the CPU."""
         times = _throttled_times() - self._throttled_before
         return DeviceState(
-            name=_cpu_name(),
+            name=f"{_cpu_name()}, {self._threads} thread{'s' * (self._threads > 1)}",
             memory_bytes=self._bytes,
             memory_used_bytes=sum(piece.numel() for piece in self._places.values()),
             clock_mhz=_clock_mhz(),

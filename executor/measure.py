@@ -1,0 +1,104 @@
+"""Measure what one model costs on a device, through the interface that a live worker uses.
+
+After a warm-up that does not count, loads and batches alternate in a random order, so that a drift
+of the device spreads over all batch sizes alike. Nothing is left out afterwards: an outlier is
+what a scheduler has to live with. The collector is off, as in a worker.
+Not here: which device (`executor/devices/`), and what becomes of the numbers (mainspring.profile).
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from executor.device import Device, DeviceError, DeviceState, Done
+from scheduler.worker import Engine
+
+WARM_UP: Final = 10
+"""Runs of each batch size, and loads, that do not count."""
+
+LONGEST_S: Final = 60.0
+"""A load or a batch that takes longer is taken for stuck."""
+
+
+class Measured(NamedTuple):
+    """What the device measured itself, in ns, in the order in which it was done.
+
+    exec_ns: by batch size, ascending. before, after: what the device said of itself.
+    """
+
+    load_ns: list[int]
+    exec_ns: dict[int, list[int]]
+    before: DeviceState
+    after: DeviceState
+
+
+def measure(
+    device: Device,
+    places: Sequence[Sequence[int]],
+    batches: Sequence[int],
+    runs: int,
+    loads: int,
+    stop: Callable[[float], bool] = lambda share: False,
+) -> Measured:
+    """Measure the device's only model.
+
+    places: where to load it, in turn. runs: of each batch size. loads: how many. stop: is told
+    the share that is done, 0 to 1, and may end it: what there is by then is whole, if shorter.
+    Raises DeviceError where the model fails.
+    """
+    rng = np.random.default_rng(0)
+    load_ns: list[int] = []
+    exec_ns: dict[int, list[int]] = {batch: [] for batch in sorted(batches)}
+    with _no_collector():
+        for i in range(WARM_UP):
+            _load(device, places[i % len(places)])
+            for batch in exec_ns:
+                _execute(device, batch)
+        before = device.state()
+        every = max(1, runs // loads)
+        for i in range(max(runs, loads * every)):
+            if stop(i / max(runs, loads * every)):
+                break
+            if i % every == 0:
+                load_ns.append(_load(device, places[len(load_ns) % len(places)]).duration_ns)
+                for batch in exec_ns:
+                    _execute(device, batch)  # the first after a load finds cold caches
+            if i < runs:
+                for batch in rng.permutation(list(exec_ns)).tolist():
+                    exec_ns[batch].append(_execute(device, batch).duration_ns)
+        return Measured(load_ns, exec_ns, before, device.state())
+
+
+def _load(device: Device, place: Sequence[int]) -> Done:
+    device.unload(0)
+    device.begin_load(0, place)
+    return _wait(device, Engine.COPY, "its load")
+
+
+def _execute(device: Device, batch: int) -> Done:
+    device.begin_infer(0, batch, ())
+    return _wait(device, Engine.EXEC, f"batch {batch}")
+
+
+def _wait(device: Device, engine: Engine, what: str) -> Done:
+    end_ns = time.monotonic_ns() + LONGEST_S * 1e9
+    while (done := device.poll(engine)) is None:
+        if time.monotonic_ns() > end_ns:
+            raise DeviceError(f"{what} did not end within {LONGEST_S:g} s")
+    if done.error:
+        raise DeviceError(f"{what}: {done.error}")
+    return done
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,82 @@
+"""Measuring: what counts, in which order, and what is said when it goes wrong."""
+
+import time
+
+import pytest
+
+from executor.device import DeviceError, DeviceState, Done
+from executor.measure import WARM_UP, measure
+from scheduler.worker import Engine
+
+LOAD_NS, EXEC_NS = 7_000, 100
+
+
+class Scripted:
+    """A device that says at once how long it took: a batch of n takes n * EXEC_NS."""
+
+    contiguous = True
+
+    def __init__(self, wrong_at=None):
+        self.done = {}
+        self.places = []
+        self.batches = []
+        self.wrong_at = wrong_at
+
+    def begin_load(self, model, place):
+        self.places.append(place)
+        self.done[Engine.COPY] = Done(0, LOAD_NS, LOAD_NS)
+
+    def begin_infer(self, model, batch, inputs):
+        self.batches.append(batch)
+        error = "broken" if len(self.batches) == self.wrong_at else ""
+        self.done[Engine.EXEC] = Done(0, 0, batch * EXEC_NS, error)
+
+    def poll(self, engine):
+        return self.done.pop(engine, None)
+
+    def unload(self, model):
+        pass
+
+    def state(self):
+        return DeviceState("scripted", 0, 0)
+
+
+def test_warm_up_does_not_count_and_everything_else_does():
+    device = Scripted()
+    came = measure(device, [(0,), (1,)], [4, 1], runs=100, loads=10)
+    assert came.load_ns == [LOAD_NS] * 10
+    assert came.exec_ns == {1: [EXEC_NS] * 100, 4: [4 * EXEC_NS] * 100}
+    assert len(device.places) == WARM_UP + 10
+    assert len(device.batches) == 2 * (WARM_UP + 10 + 100)
+
+
+def test_loads_go_to_every_place_and_batches_come_in_random_order():
+    device = Scripted()
+    measure(device, ["here", "there"], [1, 2, 4], runs=50, loads=10)
+    assert device.places.count("here") == device.places.count("there")
+    counted = device.batches[3 * WARM_UP :]
+    assert len({tuple(counted[i : i + 3]) for i in range(0, len(counted), 3)}) > 3
+
+
+def test_more_loads_than_runs():
+    came = measure(Scripted(), [(0,)], [1], runs=5, loads=20)
+    assert (len(came.load_ns), len(came.exec_ns[1])) == (20, 5)
+
+
+def test_what_was_stopped_is_whole_if_shorter():
+    came = measure(Scripted(), [(0,)], [1, 2], 100, 10, stop=lambda share: share >= 0.5)
+    assert {batch: len(ns) for batch, ns in came.exec_ns.items()} == {1: 50, 2: 50}
+
+
+def test_a_failure_says_where():
+    with pytest.raises(DeviceError, match="batch 2: broken"):
+        measure(Scripted(wrong_at=2), [(0,)], [1, 2], 10, 10)
+
+
+def test_a_device_that_never_ends_is_given_up(monkeypatch):
+    device = Scripted()
+    device.poll = lambda engine: None
+    clock = iter(range(0, 10**13, 10**10))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(clock))
+    with pytest.raises(DeviceError, match="its load did not end within 60 s"):
+        measure(device, [(0,)], [1], 10, 10)

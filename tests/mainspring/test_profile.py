@@ -1,0 +1,164 @@
+"""`mainspring profile`: what it measures can be used at once."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from executor.device import DeviceState
+from executor.measure import Measured
+from executor.models import Size
+from mainspring import load_scenario, profiling, run
+from mainspring.cli import main
+from mainspring.live import Box
+from mainspring.profiling import complaint, runs_for, steadiness
+from profiles import Constant, Profile, Samples, read
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+SCENARIO = """
+name = "measured"
+duration_s = 0.5
+slo_ms = 100.0
+[cluster]
+pages = 4
+memory = "contiguous"
+[[models]]
+profile = "mine.toml/mlp-tiny"
+model = "mlp-tiny"
+copies = 6
+[[workload]]
+kind = "poisson"
+rate_rps = 100
+[policy.edf]
+"""
+
+
+def test_a_measured_profile_runs_in_simulation(tmp_path, capsys, monkeypatch):
+    """The round trip: measure, name it in a scenario, run."""
+    pytest.importorskip("torch", reason="needs torch: pip install 'mainspring[executor]'")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["profile", "mlp-tiny", "-o", "mine.toml", "--batches", "1,2", "--quantile", "0.9",
+              "--loads", "20", "--json"])  # fmt: skip
+    assert not end.value.code
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["batch"], row["n"], row["quantile"]) for row in rows] == [
+        (1, 100, 0.9), (2, 100, 0.9),
+    ]  # fmt: skip
+    (one,) = read(tmp_path / "mine.toml")
+    assert one.weights_bytes == pytest.approx(4 * 2 * (64 * 64 + 64), rel=0.01)
+    assert one.input_bytes == one.output_bytes == 4 * 64
+    assert len(one.load.ns) == 20
+    assert "nothing was left out" in one.note
+
+    (tmp_path / "s.toml").write_text(SCENARIO)
+    (came,) = run(load_scenario(tmp_path / "s.toml"), tmp_path / "out")
+    assert came.summary.outcomes["ok"] > 20
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Instead of a device: which models were measured, and what comes out."""
+    asked = []
+
+    def instead(name, batches, box, runs, loads, stop):
+        asked.append(name)
+        if stop(0.5) and name == "b":
+            return None
+        times = Samples((1_000_000,) * runs)
+        return Profile(name, "d", 1, 1, 1, Constant(1), dict.fromkeys(batches, times), "s", "l")
+
+    monkeypatch.setattr(profiling, "_measured", instead)
+    return asked
+
+
+def measure(*models, out, **options):
+    return profiling.profile(models, [1, 2], out, box=Box(), quantile=0.9, loads=1, **options)
+
+
+def test_ctrl_c_keeps_what_is_there_and_add_goes_on(measured, tmp_path):
+    out = tmp_path / "p.toml"
+
+    def press(name, share):
+        if name == "b":
+            signal.raise_signal(signal.SIGINT)
+
+    assert [one.name for one in measure("a", "b", "c", out=out, progress=press)] == ["a"]
+    assert [one.name for one in read(out)] == ["a"]
+    assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
+    measured.clear()
+    measure("a", "b", "c", out=out, add=True)
+    assert measured == ["b", "c"]
+    assert [one.name for one in read(out)] == ["a", "b", "c"]
+
+
+def test_a_file_is_not_overwritten(measured, tmp_path, capsys):
+    (tmp_path / "p.toml").write_text("mine")
+    with pytest.raises(SystemExit) as end:
+        main(["profile", "a", "-o", str(tmp_path / "p.toml")])
+    assert end.value.code == 2
+    assert "is there already; choose another name, or --add to it" in capsys.readouterr().err
+    assert (tmp_path / "p.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--batches", "1,x"], "--batches 1,x; expected whole numbers above 0, such as 1,2,4,8"),
+        (["--batches", "0"], "--batches 0; expected whole numbers above 0"),
+        (["-o", "p.csv"], "-o p.csv; expected a name that ends in .toml"),
+        (["nope"], "nope: no model nope; expected one of spin, mlp"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, told, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch: pip install 'mainspring[executor]'")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["profile", *arguments])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(f"mainspring: {told}")
+    assert not list(Path().iterdir())
+
+
+def test_the_count_that_a_quantile_needs():
+    assert [runs_for(q) for q in (0.9, 0.99, 0.999, 0.9999)] == [100, 1_000, 10_000, 100_000]
+
+
+@pytest.mark.parametrize(
+    ("slow_ms", "predictable"), [(2.0, True), (2.4, True), (2.6, False), (20, False)]
+)
+def test_how_predictable_it_is_is_told_by_the_highest_quantile_there_is(slow_ms, predictable):
+    """1,000 runs of 2 ms, of which the slowest 11 take longer: p99 is the slow end."""
+    times = Samples((2_000_000,) * 989 + (round(slow_ms * 1e6),) * 11)
+    one = Profile("m", "d", 1, 1, 1, Constant(1), {1: times})
+    (came,) = steadiness([one])
+    assert (came.n, came.median_ms, came.quantile) == (1_000, 2.0, 0.99)
+    assert came.ratio == pytest.approx(slow_ms / 2)
+    assert came.predictable is predictable
+
+
+def test_what_is_shorter_than_a_message_does_not_matter():
+    times = Samples((10_000,) * 900 + (50_000,) * 100)
+    (came,) = steadiness([Profile("m", "d", 1, 1, 1, Constant(1), {1: times})])
+    assert came.ratio == pytest.approx(5)
+    assert came.predictable
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (DeviceState("d", 0, 0, 1_000, 50), ""),
+        (DeviceState("d", 0, 0, 900, 50), "the clock changed by -10% meanwhile"),
+        (DeviceState("d", 0, 0, 1_000, 90, "too hot"), "throttled: too hot"),
+    ],
+)
+def test_a_device_that_was_slowed_down_is_noticed(after, told, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch: pip install 'mainspring[executor]'")
+    before = DeviceState("d", 0, 0, 1_000, 50)
+    came = Measured([5], {1: [7]}, before, after)
+    monkeypatch.setattr(profiling, "measure", lambda *_: came)
+    monkeypatch.setattr(profiling, "size_of", lambda *_: Size(40_000, 1, 1))
+    one = profiling._measured("mlp-tiny", [1], Box(), 1, 1, lambda share: False)
+    assert complaint(one) == told
