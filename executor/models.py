@@ -173,6 +173,10 @@ BUILT_IN: Final[dict[str, Callable[[], tuple[Any, Any]]]] = {
     "mlp": lambda: _mlp(512, 8),
     "mlp-tiny": lambda: _mlp(64, 2),
     "bert-base": lambda: _architecture("Bert", (128,)),
+    "bert-small": lambda: _architecture(
+        "Bert", (64,), vocab_size=1000, hidden_size=256, num_hidden_layers=4,
+        num_attention_heads=4, intermediate_size=1024,
+    ),
     "bert-tiny": lambda: _architecture(
         "Bert", (32,), vocab_size=1000, hidden_size=128, num_hidden_layers=2,
         num_attention_heads=2, intermediate_size=512,
@@ -183,6 +187,10 @@ BUILT_IN: Final[dict[str, Callable[[], tuple[Any, Any]]]] = {
         num_attention_heads=2, intermediate_size=128,
     ),
     "resnet50": lambda: _architecture("ResNet", _IMAGE),
+    "resnet-small": lambda: _architecture(
+        "ResNet", (3, 112, 112), embedding_size=32, hidden_sizes=[32, 64, 128, 256],
+        depths=[2, 2, 2, 2], layer_type="basic",
+    ),
     "resnet-tiny": lambda: _architecture(
         "ResNet", (3, 64, 64), embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1],
         layer_type="basic",
@@ -192,7 +200,7 @@ BUILT_IN: Final[dict[str, Callable[[], tuple[Any, Any]]]] = {
         "MobileNetV2", (3, 64, 64), image_size=64, depth_multiplier=0.25,
     ),
 }  # fmt: skip
-"""By name: what makes the module, and an example. The `tiny` ones are for tests and small CPUs."""
+"""By name: what makes the module, and an example. `small` is for CPUs, `tiny` for tests."""
 
 
 # ---- the operator's

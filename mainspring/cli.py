@@ -327,6 +327,13 @@ def validate(
     device: Device = "cpu",
     model: Model = None,
     weights: Weights = None,
+    measured: Annotated[
+        bool,
+        typer.Option(
+            "--measure/--no-measure",
+            help="Profile the real models here first, or take the scenario's profiles.",
+        ),
+    ] = True,
     json: Json = False,
 ) -> None:
     """Run live and in simulation, compare, and say whether the simulation can be trusted here.
@@ -334,10 +341,14 @@ def validate(
     Exit code 0: trust; 4: trust with care; 5: do not trust.
     """
     from mainspring import validate as validate_scenario
+    from mainspring.validate import measure
 
     box = box_of(device, model, weights)
     loaded = load_scenario(scenario, set_ or [])
+    out = out or default_out(loaded)
     with bars(json) as progress:
+        if measured and (found := measure(loaded, out, box, progress)):
+            loaded = load_scenario(scenario, [*(set_ or []), *found])
         came = validate_scenario(loaded, out, policy, repeats, progress, box)
     if json:
         _print_json(came.to_json())

@@ -1,5 +1,6 @@
 """`mainspring validate`: a scenario live, the same in simulation, and whether they agree.
 
+    OUT/profile.toml          what its real models cost here, where it has any
     OUT/live-1, live-2, ...   the live runs; several give the spread
     OUT/simulated             the same arrivals in simulation
 Not here: the judgement (mainspring.agreement). The simulation has no delays yet: what messages
@@ -9,16 +10,20 @@ and the worker's loop cost on this machine is in the difference.
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from executor.models import SPIN
 from mainspring.agreement import Check, compare, verdict
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
 from mainspring.live import Box, run_live
 from mainspring.run import Progress, run
 from mainspring.scenario import Scenario
+
+MEASURED_QUANTILE: Final = 0.95
+MEASURED_LOADS: Final = 100
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -65,7 +70,7 @@ def validate(
     for each worker beside the controller's. Raises ScenarioError where that cannot be done.
     """
     out = default_out(scenario) if out is None else Path(out)
-    if out.exists():
+    if any((out / name).exists() for name in ("live-1", "simulated")):
         raise ScenarioError(f"{out} is there already; choose another --out")
     live = [out / f"live-{i + 1}" for i in range(repeats)]
     for directory in live:
@@ -77,3 +82,34 @@ def validate(
     checks = compare(live, out / "simulated", free_core=free_core)
     words, code = verdict(checks)
     return Validation(words, code, checks)
+
+
+def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:
+    """Measure the scenario's real models on this device, at the batch sizes that it knows.
+
+    Returns the overrides that have it use OUT/profile.toml; none where all its models spin.
+    Raises ProfileError, and ScenarioError where `out` is there already.
+    """
+    from mainspring.profiling import profile
+
+    if out.exists():
+        raise ScenarioError(f"{out} is there already; choose another --out")
+    names = {model.runs for model in scenario.models} - {SPIN}
+    if not names:
+        return []
+    sizes = {
+        batch for model in scenario.models if model.runs in names
+        for batch in model.profile.batch_sizes
+    }  # fmt: skip
+    file = out / "profile.toml"
+    done = profile(
+        sorted(names), sorted(sizes), file,
+        box=box, quantile=MEASURED_QUANTILE, loads=MEASURED_LOADS, progress=progress,
+    )  # fmt: skip
+    if names - {one.name for one in done}:
+        raise ScenarioError(f"interrupted; {file} has what was measured")
+    return [
+        f"models.{i}.profile={file}/{models.model}"
+        for i, models in enumerate(scenario.spec.models)
+        if models.model in names
+    ]
