@@ -36,6 +36,7 @@ class DeviceState(NamedTuple):
     """What a device says of itself; None where it can't say.
 
     clock_mhz: of the cores. throttled: why it is slower than it could be, in words; or nothing.
+    kind: how models lie and run there, where that may differ.
     """
 
     name: str
@@ -44,6 +45,7 @@ class DeviceState(NamedTuple):
     clock_mhz: int | None = None
     temperature_c: int | None = None
     throttled: str = ""
+    kind: str = ""
 
 
 class DeviceError(Exception):

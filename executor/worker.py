@@ -59,11 +59,11 @@ _NEVER: Final = 2**63 - 1
 class Job:
     """The brain and the device together. What came of actions collects in `reports`."""
 
-    def __init__(self, setup: Setup, sources: Sources = Sources()) -> None:  # noqa: B008
+    def __init__(self, setup: Setup, sources: Sources = Sources(), gpu: int = 0) -> None:  # noqa: B008
         self.reports: list[Report] = []
         self.next_ns = _NEVER
         """When `step` should be called again at the latest."""
-        self._device = open_device(setup, sources)
+        self._device = open_device(setup, sources, gpu)
         one_piece = setup.contiguous or self._device.contiguous
         memory = Contiguous(setup.pages) if one_piece else Paged(setup.pages)
         self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages, memory)
@@ -106,7 +106,12 @@ class Job:
     def in_force(self) -> dict[str, str]:
         """What holds for the device, in words."""
         state = self._device.state()
-        about = {"device": state.name, "clock_mhz": state.clock_mhz, "throttled": state.throttled}
+        about = {
+            "device": state.name,
+            "clock_mhz": state.clock_mhz,
+            "throttled": state.throttled,
+            "kind": state.kind,
+        }
         return {key: str(value) for key, value in about.items() if value}
 
     def close(self) -> None:
@@ -193,7 +198,7 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                     socket.send(encode(Pong(message.sent_ns, time.monotonic_ns())))
                 elif isinstance(message, Setup):
                     try:
-                        job = Job(message, sources)
+                        job = Job(message, sources, gpu)
                     except (DeviceError, ModelError) as error:
                         socket.send(encode(Unable(str(error))))
                         continue

@@ -6,13 +6,19 @@ from executor.models import SPIN, Sources
 from executor.wire import Setup
 
 
-def open_device(setup: Setup, sources: Sources) -> Device:
+def open_device(setup: Setup, sources: Sources, gpu: int = 0) -> Device:
     """The device of a worker. Where all models spin nothing is allocated.
+
+    gpu: which one of this machine.
 
     Raises ModelError or DeviceError, in one line.
     """
     if all(bill.model == SPIN for bill in setup.bills):
         return SpinDevice(setup.bills, setup.seed)
-    from executor.devices.cpu import CpuDevice  # torch is slow to import
+    if setup.device == "cuda":
+        from executor.devices.cuda_driver import open_cuda
+
+        return open_cuda(setup, sources, gpu)
+    from executor.devices.cpu import CpuDevice
 
     return CpuDevice(setup.bills, setup.pages, setup.page_bytes, setup.seed, sources)
