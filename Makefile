@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test soak lint bench env clean
+.PHONY: demo test soak lint bench gpu-check env clean
 
 demo: .venv/base
 	rm -rf runs/demo
@@ -28,6 +28,10 @@ lint: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py
+
+# What has to be seen on a GPU once, in at most eight minutes; needs the extras executor and cuda13.
+gpu-check: .venv/torch
+	@$(BIN)/python benchmarks/gpu_check.py
 
 env: .venv/dev
 

@@ -70,6 +70,7 @@ class Job:
         self._received_ns: dict[int, int] = {}  # by action id
         self._free_ns = [0] * len(ENGINES)
         self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
+        self._begun_ns = [0] * len(ENGINES)  # when the brain let it begin: what its window is for
         self._last_id = -1
 
     def take(self, actions: list[Action]) -> None:
@@ -94,7 +95,9 @@ class Job:
             if done is not None:
                 why = Why.DEVICE_ERROR if done.error else Why.NOTHING
                 self._report(
-                    self._brain.finish(engine, done.start_ns, done.end_ns, done.duration_ns, why),
+                    self._brain.finish(
+                        engine, self._begun_ns[engine], done.end_ns, done.duration_ns, why
+                    ),
                     done.error,
                 )
                 self._free_ns[engine] = done.end_ns
@@ -120,7 +123,8 @@ class Job:
 
     def _start(self, engine: Engine) -> None:
         while True:
-            step = self._brain.start(engine, time.monotonic_ns())
+            now_ns = time.monotonic_ns()
+            step = self._brain.start(engine, now_ns)
             if isinstance(step, Result):
                 self._ready_ns[engine] = self._could_begin_ns(engine, step.action)
                 self._report(step)
@@ -129,6 +133,7 @@ class Job:
                 self.next_ns = min(self.next_ns, step)
             elif step is not None:
                 self._ready_ns[engine] = self._could_begin_ns(engine, step)
+                self._begun_ns[engine] = now_ns
                 if isinstance(step, Load):
                     self._device.begin_load(step.model, self._brain.places[step.model])
                 else:

@@ -1,5 +1,6 @@
 """The command that measures: profile."""
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,9 @@ def profile(
         typer.Option(min=0.5, max=0.9999, help="That each batch size gets runs enough for."),
     ] = 0.99,
     loads: Annotated[int, typer.Option(min=1, max=100_000, help="Of each model.")] = 200,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="At most so long a model, and then fewer runs.")
+    ] = None,
     model: Model = None,
     weights: Weights = None,
     add: Annotated[
@@ -53,6 +57,7 @@ def profile(
         done = profile_models(
             names, sizes, out,
             box=box, quantile=quantile, loads=loads, add=add, progress=progress,
+            seconds=seconds or math.inf,
         )  # fmt: skip
     found = steadiness(done)
     if json:
@@ -69,11 +74,11 @@ def profile(
         if said := complaint(one):
             print(f"mainspring: warning: {one.name}: {said}; measure again", file=sys.stderr)
     left = [name for name in names if name not in {one.name for one in done}]
-    short = [one for one in found if one.n < runs_for(quantile)]
-    if left or short:
+    short = any(one.n < runs_for(quantile) for one in found if one.model in names)
+    if left or (short and seconds is None):
         print(
-            f"mainspring: interrupted: {out} holds {len(done)} of "
-            f"{len(done) + len(left)} models; --add measures the others",
+            f"mainspring: interrupted: {out} holds {len(done)} models"
+            f"{', the last with fewer runs' if short else ''}; --add measures those that it lacks",
             file=sys.stderr,
         )
         raise typer.Exit(130)

@@ -5,7 +5,9 @@ Ctrl-C leaves what there is, whole.
 Not here: the measuring (executor.measure), and the file format (profiles).
 """
 
+import math
 import os
+import time
 import warnings
 from collections.abc import Sequence
 from datetime import date
@@ -73,12 +75,14 @@ def profile(
     quantile: float,
     loads: int,
     add: bool = False,
+    seconds: float = math.inf,
     progress: Progress | None = None,
 ) -> list[Profile]:
     """Measure models, and write their profiles to `out`; returns all that it then holds.
 
     quantile: that each batch size has to support. loads: of each model. add: keep what `out` has,
-    and measure the models that it lacks. Ends early on Ctrl-C. Raises ProfileError.
+    and measure the models that it lacks. seconds: a model gets at most so many, and then perhaps
+    fewer runs. Ends early on Ctrl-C. Raises ProfileError.
     """
     if out.suffix != ".toml":
         raise ProfileError(f"-o {out}; expected a name that ends in .toml")
@@ -88,11 +92,16 @@ def profile(
     names = [name for name in dict.fromkeys(models) if name not in {one.name for one in done}]
     with stop_on_ctrl_c() as stopped:
         for name in names:
+            end_s = math.inf
 
             def stop(share: float, name: str = name) -> bool:
+                nonlocal end_s
+                now_s = time.monotonic()
+                if share == 0:
+                    end_s = now_s + seconds
                 if progress is not None:
-                    progress(name, share)
-                return stopped.is_set()
+                    progress(name, max(share, 1 - (end_s - now_s) / seconds))
+                return stopped.is_set() or now_s > end_s
 
             try:
                 one = _measured(name, batches, box, runs_for(quantile), loads, stop)

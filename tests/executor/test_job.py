@@ -71,3 +71,22 @@ def test_pages_are_kept_count_of():
         (2, Status.DONE, Why.NOTHING),
         (3, Status.DONE, Why.NOTHING),
     ]
+
+
+def test_an_action_began_when_the_brain_let_it_begin(monkeypatch):
+    """A device looks at the clock a little later, by then perhaps after the window."""
+    worker = job()
+    device_ns = []
+    begin = worker._device.begin_load
+
+    def slowly(model, place):
+        time.sleep(0.002)
+        device_ns.append(time.monotonic_ns())
+        begin(model, place)
+
+    monkeypatch.setattr(worker._device, "begin_load", slowly)
+    latest_ns = time.monotonic_ns() + 10_000 * MS
+    worker.take([Load(0, 0, 0, 0, latest_ns, 0)])
+    run_until(worker, 1)
+
+    assert worker.reports[0].start_ns < device_ns[0]
