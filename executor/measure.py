@@ -1,8 +1,9 @@
 """Measure what one model costs on a device, through the interface that a live worker uses.
 
 After a warm-up that does not count, loads and batches alternate in a random order, so that a drift
-of the device spreads over all batch sizes alike. Nothing is left out afterwards: an outlier is
-what a scheduler has to live with. The collector is off, as in a worker.
+of the device spreads over all batch sizes alike. Several copies take turns, so that weights come
+from memory and not from a cache, as where many models share a device. Nothing is left out
+afterwards: an outlier is what a scheduler has to live with. The collector is off, as in a worker.
 Not here: which device (`executor/devices/`), and what becomes of the numbers (mainspring.profile).
 """
 
@@ -38,50 +39,56 @@ class Measured(NamedTuple):
 
 def measure(
     device: Device,
-    places: Sequence[Sequence[int]],
+    copies: int,
+    pages: int,
     batches: Sequence[int],
     runs: int,
     loads: int,
     stop: Callable[[float], bool] = lambda share: False,
 ) -> Measured:
-    """Measure the device's only model.
+    """Measure a model of which the device knows `copies`, each with weights of its own.
 
-    places: where to load it, in turn. runs: of each batch size. loads: how many. stop: is told
-    the share that is done, 0 to 1, and may end it: what there is by then is whole, if shorter.
+    pages: of one copy; the device has room for one more than there are, so that every load goes to
+    a new place. runs: of each batch size. loads: how many. stop: is told the share that is done, 0
+    to 1, and may end it: what there is by then is whole, if shorter.
     Raises DeviceError where the model fails.
     """
     rng = np.random.default_rng(0)
     load_ns: list[int] = []
     exec_ns: dict[int, list[int]] = {batch: [] for batch in sorted(batches)}
+    places = [range(i * pages, (i + 1) * pages) for i in range(copies + 1)]  # the last is free
+    turn = 0
+
+    def load() -> int:
+        nonlocal turn
+        copy, turn = turn % copies, turn + 1
+        device.unload(copy)
+        places[copy], places[copies] = places[copies], places[copy]
+        device.begin_load(copy, places[copy])
+        return _wait(device, Engine.COPY, "its load").duration_ns
+
+    def execute(batch: int) -> int:
+        device.begin_infer(int(rng.integers(copies)), batch, ())
+        return _wait(device, Engine.EXEC, f"batch {batch}").duration_ns
+
     with _no_collector():
-        for i in range(WARM_UP):
-            _load(device, places[i % len(places)])
+        for _ in range(max(WARM_UP, copies)):
+            load()
+        for _ in range(WARM_UP):
             for batch in exec_ns:
-                _execute(device, batch)
+                execute(batch)
         before = device.state()
         every = max(1, runs // loads)
-        for i in range(max(runs, loads * every)):
-            if stop(i / max(runs, loads * every)):
+        steps = max(runs, loads * every)
+        for i in range(steps):
+            if stop(i / steps):
                 break
             if i % every == 0:
-                load_ns.append(_load(device, places[len(load_ns) % len(places)]).duration_ns)
-                for batch in exec_ns:
-                    _execute(device, batch)  # the first after a load finds cold caches
+                load_ns.append(load())
             if i < runs:
                 for batch in rng.permutation(list(exec_ns)).tolist():
-                    exec_ns[batch].append(_execute(device, batch).duration_ns)
+                    exec_ns[batch].append(execute(batch))
         return Measured(load_ns, exec_ns, before, device.state())
-
-
-def _load(device: Device, place: Sequence[int]) -> Done:
-    device.unload(0)
-    device.begin_load(0, place)
-    return _wait(device, Engine.COPY, "its load")
-
-
-def _execute(device: Device, batch: int) -> Done:
-    device.begin_infer(0, batch, ())
-    return _wait(device, Engine.EXEC, f"batch {batch}")
 
 
 def _wait(device: Device, engine: Engine, what: str) -> Done:

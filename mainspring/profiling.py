@@ -41,6 +41,11 @@ GRAIN_MS: Final = 0.1
 
 PAGE_BYTES: Final = 1 << 24
 
+SPREAD_BYTES: Final = 1 << 27
+"""Copies of a model are measured in turn until their weights exceed what caches hold."""
+
+MOST_COPIES: Final = 8
+
 CLOCK_CHANGED: Final = 0.05
 
 
@@ -194,11 +199,11 @@ def _measured(
     pages = -(-size.weights // PAGE_BYTES)
     anything = Constant(1)
     bill = Bill(pages, anything, dict.fromkeys(batches, anything), name)
-    setup = Setup(2 * pages, 0, [bill], box.device, PAGE_BYTES)
+    copies = max(1, min(MOST_COPIES, -(-SPREAD_BYTES // size.weights)))
+    setup = Setup((copies + 1) * pages, 0, [bill] * copies, box.device, PAGE_BYTES)
     device = open_device(setup, box.sources)
     try:
-        both = (range(pages), range(pages, 2 * pages))
-        came = measure(device, both, batches, runs, loads, stop)
+        came = measure(device, copies, pages, batches, runs, loads, stop)
     finally:
         device.close()
     if not came.load_ns or not all(came.exec_ns.values()):
@@ -214,17 +219,18 @@ def _measured(
             exec={batch: Samples(tuple(ns)) for batch, ns in came.exec_ns.items()},
             source=f"measured by mainspring {__version__} on {date.today().isoformat()}",
             licence="yours: measured on your device",
-            note=_note(came),
+            note=_note(came, copies),
         )
 
 
-def _note(came: Measured) -> str:
+def _note(came: Measured, copies: int) -> str:
     """Under which circumstances it was measured."""
     before, after = came.before, came.after
     n = min(map(len, came.exec_ns.values()))
     parts = [
         f"{n} runs of each batch size and {len(came.load_ns)} loads after {WARM_UP} of each for "
-        "warming up; nothing was left out; batch sizes in random order, inputs made on the device"
+        f"warming up, {copies} copies in turn; nothing was left out; batch sizes in random order; "
+        "inputs made on the device"
     ]
     if before.clock_mhz and after.clock_mhz:
         parts.append(f"clock {before.clock_mhz} MHz before, {after.clock_mhz} after")

@@ -1,6 +1,7 @@
 """Measuring: what counts, in which order, and what is said when it goes wrong."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -19,14 +20,20 @@ class Scripted:
     def __init__(self, wrong_at=None):
         self.done = {}
         self.places = []
+        self.lies = {}
+        self.models = []
         self.batches = []
         self.wrong_at = wrong_at
 
     def begin_load(self, model, place):
+        assert not any(set(place) & set(other) for other in self.lies.values()), "not free"
+        self.lies[model] = place
         self.places.append(place)
         self.done[Engine.COPY] = Done(0, LOAD_NS, LOAD_NS)
 
     def begin_infer(self, model, batch, inputs):
+        assert model in self.lies, "not loaded"
+        self.models.append(model)
         self.batches.append(batch)
         error = "broken" if len(self.batches) == self.wrong_at else ""
         self.done[Engine.EXEC] = Done(0, 0, batch * EXEC_NS, error)
@@ -35,7 +42,7 @@ class Scripted:
         return self.done.pop(engine, None)
 
     def unload(self, model):
-        pass
+        self.lies.pop(model, None)
 
     def state(self):
         return DeviceState("scripted", 0, 0)
@@ -43,34 +50,36 @@ class Scripted:
 
 def test_warm_up_does_not_count_and_everything_else_does():
     device = Scripted()
-    came = measure(device, [(0,), (1,)], [4, 1], runs=100, loads=10)
+    came = measure(device, 1, 2, [4, 1], runs=100, loads=10)
     assert came.load_ns == [LOAD_NS] * 10
     assert came.exec_ns == {1: [EXEC_NS] * 100, 4: [4 * EXEC_NS] * 100}
     assert len(device.places) == WARM_UP + 10
-    assert len(device.batches) == 2 * (WARM_UP + 10 + 100)
+    assert len(device.batches) == 2 * (WARM_UP + 100)
 
 
-def test_loads_go_to_every_place_and_batches_come_in_random_order():
+def test_every_load_goes_to_a_new_place_and_batches_come_in_random_order():
     device = Scripted()
-    measure(device, ["here", "there"], [1, 2, 4], runs=50, loads=10)
-    assert device.places.count("here") == device.places.count("there")
+    measure(device, 3, 2, [1, 2, 4], runs=50, loads=10)
+    assert {tuple(place) for place in device.places} == {(0, 1), (2, 3), (4, 5), (6, 7)}
+    assert all(one != other for one, other in pairwise(device.places))
     counted = device.batches[3 * WARM_UP :]
     assert len({tuple(counted[i : i + 3]) for i in range(0, len(counted), 3)}) > 3
+    assert min(device.models.count(copy) for copy in range(3)) > 30
 
 
 def test_more_loads_than_runs():
-    came = measure(Scripted(), [(0,)], [1], runs=5, loads=20)
+    came = measure(Scripted(), 1, 1, [1], runs=5, loads=20)
     assert (len(came.load_ns), len(came.exec_ns[1])) == (20, 5)
 
 
 def test_what_was_stopped_is_whole_if_shorter():
-    came = measure(Scripted(), [(0,)], [1, 2], 100, 10, stop=lambda share: share >= 0.5)
+    came = measure(Scripted(), 2, 1, [1, 2], 100, 10, stop=lambda share: share >= 0.5)
     assert {batch: len(ns) for batch, ns in came.exec_ns.items()} == {1: 50, 2: 50}
 
 
 def test_a_failure_says_where():
     with pytest.raises(DeviceError, match="batch 2: broken"):
-        measure(Scripted(wrong_at=2), [(0,)], [1, 2], 10, 10)
+        measure(Scripted(wrong_at=2), 1, 1, [1, 2], 10, 10)
 
 
 def test_a_device_that_never_ends_is_given_up(monkeypatch):
@@ -79,4 +88,4 @@ def test_a_device_that_never_ends_is_given_up(monkeypatch):
     clock = iter(range(0, 10**13, 10**10))
     monkeypatch.setattr(time, "monotonic_ns", lambda: next(clock))
     with pytest.raises(DeviceError, match="its load did not end within 60 s"):
-        measure(device, [(0,)], [1], 10, 10)
+        measure(device, 1, 1, [1], 10, 10)
