@@ -45,12 +45,14 @@ def measure(
     runs: int,
     loads: int,
     stop: Callable[[float], bool] = lambda share: False,
+    rest_s: float = 0.0,
 ) -> Measured:
     """Measure a model of which the device knows `copies`, each with weights of its own.
 
     pages: of one copy; the device has room for one more than there are, so that every load goes to
     a new place. runs: of each batch size. loads: how many. stop: is told the share that is done, 0
-    to 1, and may end it: what there is by then is whole, if shorter.
+    to 1, and may end it: what there is by then is whole, if shorter. rest_s: the device idles for
+    so long before each batch, on average, as it does between requests: it is slower after a rest.
     Raises DeviceError where the model fails.
     """
     rng = np.random.default_rng(0)
@@ -68,6 +70,8 @@ def measure(
         return _wait(device, Engine.COPY, "its load").duration_ns
 
     def execute(batch: int) -> int:
+        if rest_s:
+            time.sleep(rng.exponential(rest_s))
         device.begin_infer(int(rng.integers(copies)), batch, ())
         return _wait(device, Engine.EXEC, f"batch {batch}").duration_ns
 

@@ -38,6 +38,12 @@ def profile(
     seconds: Annotated[
         float | None, typer.Option(min=0, help="At most so long a model, and then fewer runs.")
     ] = None,
+    rest_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, max=10_000, help="Mean pause before each batch: an idle device starts slower."
+        ),
+    ] = 0.0,
     model: Model = None,
     weights: Weights = None,
     add: Annotated[
@@ -58,6 +64,7 @@ def profile(
             names, sizes, out,
             box=box, quantile=quantile, loads=loads, add=add, progress=progress,
             seconds=seconds or math.inf,
+            rest_s=rest_ms / 1e3,
         )  # fmt: skip
     found = steadiness(done)
     if json:

@@ -9,7 +9,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -81,13 +81,14 @@ def profile(
     loads: int,
     add: bool = False,
     seconds: float = math.inf,
+    rest_s: float = 0.0,
     progress: Progress | None = None,
 ) -> list[Profile]:
     """Measure models, and write their profiles to `out`; returns all that it then holds.
 
     quantile: that each batch size has to support. loads: of each model. add: keep what `out` has,
     and measure the models that it lacks. seconds: a model gets at most so many, and then perhaps
-    fewer runs. Ends early on Ctrl-C. Raises ProfileError.
+    fewer runs. rest_s: the mean pause before each batch. Ends early on Ctrl-C. Raises ProfileError.
     """
     if out.suffix != ".toml":
         raise ProfileError(f"-o {out}; expected a name that ends in .toml")
@@ -109,7 +110,7 @@ def profile(
                 return stopped.is_set() or now_s > end_s
 
             try:
-                one = _measured(name, batches, box, runs_for(quantile), loads, stop)
+                one = _measured(name, batches, box, runs_for(quantile), loads, stop, rest_s)
             except (DeviceError, ModelError) as error:
                 raise ProfileError(f"{name}: {error}") from None
             if one is not None:
@@ -189,7 +190,13 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _measured(
-    name: str, batches: Sequence[int], box: Box, runs: int, loads: int, stop: Any
+    name: str,
+    batches: Sequence[int],
+    box: Box,
+    runs: int,
+    loads: int,
+    stop: Callable[[float], bool],
+    rest_s: float = 0.0,
 ) -> Profile | None:
     """One model's profile; None where it was stopped before there was anything."""
     from executor.devices import open_device
@@ -203,7 +210,7 @@ def _measured(
     setup = Setup((copies + 1) * pages, 0, [bill] * copies, box.device, PAGE_BYTES)
     device = open_device(setup, box.sources)
     try:
-        came = measure(device, copies, pages, batches, runs, loads, stop)
+        came = measure(device, copies, pages, batches, runs, loads, stop, rest_s)
     finally:
         device.close()
     if not came.load_ns or not all(came.exec_ns.values()):
@@ -219,11 +226,11 @@ def _measured(
             exec={batch: Samples(tuple(ns)) for batch, ns in came.exec_ns.items()},
             source=f"measured by mainspring {__version__} on {date.today().isoformat()}",
             licence="yours: measured on your device",
-            note=_note(came, copies),
+            note=_note(came, copies, rest_s),
         )
 
 
-def _note(came: Measured, copies: int) -> str:
+def _note(came: Measured, copies: int, rest_s: float) -> str:
     """Under which circumstances it was measured."""
     before, after = came.before, came.after
     n = min(map(len, came.exec_ns.values()))
@@ -232,6 +239,8 @@ def _note(came: Measured, copies: int) -> str:
         f"warming up, {copies} copies in turn; nothing was left out; batch sizes in random order; "
         "inputs made on the device"
     ]
+    if rest_s:
+        parts.append(f"a rest of {rest_s * 1e3:g} ms on average before each batch")
     if before.clock_mhz and after.clock_mhz:
         parts.append(f"clock {before.clock_mhz} MHz before, {after.clock_mhz} after")
     if before.temperature_c is not None and after.temperature_c is not None:

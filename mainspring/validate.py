@@ -21,8 +21,9 @@ from mainspring.document import ScenarioError
 from mainspring.live import Box, run_live
 from mainspring.run import Progress, run
 from mainspring.scenario import Scenario
+from mainspring.world import arrivals
 
-MEASURED_QUANTILE: Final = 0.95
+MEASURED_QUANTILE: Final = 0.9
 MEASURED_LOADS: Final = 100
 
 
@@ -85,7 +86,8 @@ def validate(
 
 
 def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:
-    """Measure the scenario's real models on this device, at the batch sizes that it knows.
+    """Measure the scenario's real models on this device, at the batch sizes that it knows, with
+    rests as long as a GPU of the scenario has between requests.
 
     Returns the overrides that have it use OUT/profile.toml; none where all its models spin.
     Raises ProfileError, and ScenarioError where `out` is there already.
@@ -101,10 +103,13 @@ def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) 
         batch for model in scenario.models if model.runs in names
         for batch in model.profile.batch_sizes
     }  # fmt: skip
+    requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
+    gap_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
     file = out / "profile.toml"
     done = profile(
         sorted(names), sorted(sizes), file,
-        box=box, quantile=MEASURED_QUANTILE, loads=MEASURED_LOADS, progress=progress,
+        box=box, quantile=MEASURED_QUANTILE, loads=MEASURED_LOADS, rest_s=gap_s,
+        progress=progress,
     )  # fmt: skip
     if names - {one.name for one in done}:
         raise ScenarioError(f"interrupted; {file} has what was measured")

@@ -89,3 +89,12 @@ def test_a_device_that_never_ends_is_given_up(monkeypatch):
     monkeypatch.setattr(time, "monotonic_ns", lambda: next(clock))
     with pytest.raises(DeviceError, match="its load did not end within 60 s"):
         measure(device, 1, 1, [1], 10, 10)
+
+
+def test_a_rest_comes_before_every_batch(monkeypatch):
+    rests = []
+    monkeypatch.setattr(time, "sleep", rests.append)
+    device = Scripted()
+    measure(device, 1, 1, [1, 2], 200, 10, rest_s=0.02)
+    assert len(rests) == len(device.batches)
+    assert sum(rests) / len(rests) == pytest.approx(0.02, rel=0.2)

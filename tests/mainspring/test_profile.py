@@ -63,7 +63,7 @@ def measured(monkeypatch):
     """Instead of a device: which models were measured, and what comes out."""
     asked = []
 
-    def instead(name, batches, box, runs, loads, stop):
+    def instead(name, batches, box, runs, loads, stop, rest_s):
         asked.append(name)
         if stop(0.5) and name == "b":
             return None
