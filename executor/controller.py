@@ -58,8 +58,8 @@ from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 PING_NS: Final = 100_000_000
 """A worker hears from us this often at least, or it takes us for gone."""
 
-START_S: Final = 30.0
-"""Workers have this long to come up."""
+START_S: Final = 120.0
+"""Workers have this long to come up: to import torch, make models and run each until it is warm."""
 
 
 class LiveError(Exception):

@@ -88,6 +88,8 @@ class Size(NamedTuple):
 
 def size_of(name: str, sources: Sources = Sources()) -> Size:  # noqa: B008, it is immutable
     """Build a model, run one request on the CPU, and throw it away. Raises ModelError."""
+    if name == SPIN:
+        raise ModelError("it takes its profile's time; there is nothing to measure")
     torch = import_torch(f"the model {name}")
     built = build(name, sources)
     one = batch_of(built, 1)

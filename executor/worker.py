@@ -207,6 +207,9 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                     except (DeviceError, ModelError) as error:
                         socket.send(encode(Unable(str(error))))
                         continue
+                    except Exception as error:  # a fault of ours: say so, rather than be silent
+                        socket.send(encode(Unable(f"{type(error).__name__}: {error}")))
+                        raise
                     gc.collect()
                     gc.freeze()
                     gc.disable()  # what a loop makes has no cycles

@@ -19,7 +19,7 @@ import numpy as np
 
 from executor.device import DeviceError, DeviceState, Done, Tensors
 from executor.devices.spin import SpinDevice
-from executor.models import SPIN, Built, Sources, batch_of, build, call, import_torch
+from executor.models import SPIN, Built, ModelError, Sources, batch_of, build, call, import_torch
 from executor.packing import Packed
 from executor.wire import Bill
 from scheduler.worker import Engine
@@ -206,7 +206,10 @@ def _models(bills: Sequence[Bill], page_bytes: int, sources: Sources) -> list[_M
             continue
         if bill.model not in made:
             built = build(bill.model, sources)
-            made[bill.model] = (built, Packed(built.module))
+            try:
+                made[bill.model] = (built, Packed(built.module))
+            except ValueError as error:
+                raise ModelError(f"{bill.model}: {error}") from None
         built, packed = made[bill.model]
         if packed.weights.numel() > bill.pages * page_bytes:
             raise DeviceError(

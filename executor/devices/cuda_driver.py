@@ -31,10 +31,15 @@ def open_cuda(setup: Setup, sources: Sources, gpu: int) -> CudaDevice:
     """
     driver = TorchDriver(gpu)
     programs = _programs(driver, setup, sources)
-    real = [program for program in programs if program is not None]
-    smallest = min(real, key=lambda program: program.size)
-    batch = next(min(b.exec) for b, p in zip(setup.bills, programs, strict=True) if p is smallest)
-    why = "" if setup.contiguous else check_paged(driver, smallest, batch, setup.page_bytes)
+    real = [
+        (program, min(bill.exec))
+        for program, bill in zip(programs, setup.bills, strict=True)
+        if program is not None
+    ]
+    why = ""
+    if real and not setup.contiguous:
+        smallest, batch = min(real, key=lambda one: one[0].size)
+        why = check_paged(driver, smallest, batch, setup.page_bytes)
     paged = not setup.contiguous and not why
     device = CudaDevice(
         driver, setup.bills, programs, setup.pages, setup.page_bytes, setup.seed, paged=paged

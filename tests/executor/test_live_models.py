@@ -93,6 +93,17 @@ def test_a_model_that_the_worker_cannot_have_ends_the_run_with_its_reason(file, 
     assert not (tmp_path / "live").exists()
 
 
+def test_a_gpu_that_is_not_there_ends_the_run_with_that_reason(file, tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU; make gpu-check runs on it")
+    for model in ("mlp-tiny", "spin"):
+        loaded = load_scenario(file, [f"models.0.model={model}"])
+        with pytest.raises(ScenarioError, match="worker 0: there is no CUDA GPU"):
+            run_live(loaded, tmp_path / model, box=Box("cuda"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

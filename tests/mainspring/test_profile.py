@@ -110,6 +110,7 @@ def test_a_file_is_not_overwritten(measured, tmp_path, capsys):
         (["--batches", "0"], "--batches 0; expected whole numbers above 0"),
         (["-o", "p.csv"], "-o p.csv; expected a name that ends in .toml"),
         (["nope"], "nope: no model nope; expected one of spin, mlp"),
+        (["spin"], "spin: it takes its profile's time; there is nothing to measure"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, told, capsys, tmp_path, monkeypatch):
