@@ -125,8 +125,8 @@ def _check(scenario: Scenario, box: Box) -> None:
     for i, models in enumerate(spec.models):
         if models.model not in (names := known(box.sources)):
             raise ScenarioError(
-                f"models.{i}.model = {show(models.model)}; {suggest(models.model, names)} "
-                f"Code of your own: --model {models.model}=FILE.py:FUNCTION"
+                f"models.{i}.model = {show(models.model)}; {suggest(models.model, names)}; "
+                f"code of your own: --model {models.model}=FILE.py:FUNCTION"
             )
         if models.model != SPIN and box.device == "cpu" and spec.cluster.memory == "pages":
             raise ScenarioError(

@@ -153,7 +153,10 @@ def print_steadiness(found: Sequence[Steadiness]) -> None:
             "miss; free the device of other work, fix its clocks, and measure again."
         )
     else:
-        print(f"\npredictable enough for windows: all are within {PREDICTABLE:g}")
+        print(
+            f"\npredictable enough for windows: all are within {PREDICTABLE:g}, "
+            f"or within {GRAIN_MS:g} ms of the median"
+        )
 
 
 def draw(profiles: Sequence[Profile], file: Path) -> list[Path]:
