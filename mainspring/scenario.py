@@ -21,6 +21,7 @@ from mainspring.document import Document, Key, ScenarioError, key_lines, show
 from mainspring.policies import find_policy, policy_file
 from profiles import Profile, ProfileError, find
 from profiles.store import DATA
+from scheduler.faults import Fault, WorkerKilled
 from workloads import Workload, WorkloadError
 
 __all__ = ["Scenario", "ScenarioError", "build_scenario", "load_scenario"]
@@ -139,8 +140,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     duration_s: the length of the arrivals. warmup_s: requests that arrive before it are left out
     of the summary. drain_s: how long the run goes on after the last arrival; what is left then is
-    unfinished. asks: which inputs the requests bring; without it none is equal to another. answers:
-    what the models say to them; in simulation only.
+    unfinished. faults: what goes wrong, and when (scheduler/faults.py).
+    asks: which inputs the requests bring; without it none is equal to another. answers: what the
+    models say to them; in simulation only.
     slo_ms: the default for all models; without one there are no deadlines.
     policy: parameters by label, as the policy's own Params has them, and `name` where the label
     is not the policy's name. inputs: sha256 of each file and profile store that a recorded
@@ -158,6 +160,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     workload: list[Workload] = []
     asks: InputsSpec | None = None
     answers: AnswersSpec | None = None
+    faults: list[Fault] = []
     policy: dict[str, Any] = {}
     inputs: dict[str, str] = {}
 
@@ -210,6 +213,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.spec.name} has no policy; add a table such as [policy.clockwork], "
                 "or give --policy"
             )
+        if any(isinstance(fault, WorkerKilled) for fault in self.spec.faults):
+            for choice in chosen:
+                if not hasattr(choice.policy, "on_worker"):
+                    raise ScenarioError(
+                        f"faults kill a worker, but policy {choice.label} has no on_worker to hear "
+                        "of it; see StandsLoss in scheduler/policy.py"
+                    )
         labels = [choice.label for choice in chosen]
         if twice := next((label for label in labels if labels.count(label) > 1), None):
             raise ScenarioError(f"two policies have the label {twice}; give each its own")
@@ -268,6 +278,7 @@ def _checked(document: Document, overrides: Sequence[str]) -> Scenario:
     if spec.answers is not None and len(spec.answers.errors) not in (1, len(models)):
         limit = f"expected one for each of {len(models)} models, or one for all"
         raise document.error(("answers", "errors"), f"has {len(spec.answers.errors)}; {limit}")
+    _check_faults(document, spec)
     policies = tuple(_policy(document, label) for label in spec.policy)
     return Scenario(
         spec=msgspec.structs.replace(spec, inputs=_inputs(document, spec, policies)),
@@ -347,6 +358,19 @@ def _check_workloads(document: Document, spec: Spec, model_names: Sequence[str])
             workload.select(model_names)
         except WorkloadError as error:
             raise document.error_in(("workload", i), str(error)) from None
+
+
+def _check_faults(document: Document, spec: Spec) -> None:
+    if spec.faults and spec.cluster.link is not None:
+        raise document.error(("faults",), "do not go with cluster.link yet; leave one of them out")
+    for i, fault in enumerate(spec.faults):
+        gpu = getattr(fault, "gpu", 0)
+        if gpu >= spec.cluster.gpus:
+            have = f"0 to {spec.cluster.gpus - 1}" if spec.cluster.gpus > 1 else "0 alone"
+            raise document.error(("faults", i, "gpu"), f"= {gpu}; there is {have} (cluster.gpus)")
+        if fault.at_s >= spec.duration_s + spec.drain_s:
+            end = f"the run ends by then, after {show(spec.duration_s + spec.drain_s)} s"
+            raise document.error(("faults", i, "at_s"), f"= {show(fault.at_s)}; {end}")
 
 
 def _policy(document: Document, label: str) -> PolicyChoice:

@@ -23,6 +23,7 @@ from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
 from sim.answers import Answers
 from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop, Truth
+from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
 from sim.link import LinkParams, Uplink
 from sim.shared import SharedGpu
@@ -65,7 +66,8 @@ def build_world(
     spec = scenario.spec
     seed, cluster, delays = spec.seed, spec.cluster, spec.cluster.delays_us
     gpus, models = cluster_info(scenario)
-    return Cluster(
+    kind = partial(FaultyCluster, faults=spec.faults) if spec.faults else Cluster
+    return kind(
         policy=policy,
         gpus=gpus,
         models=models,

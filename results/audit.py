@@ -13,8 +13,8 @@ back, and judges an action once a whole flush has been reported after it. Two co
 - memory is bounded by two flushes, plus one byte per request among those of the same 65,536 ids
   as one that has not ended (ids are numbered in order of arrival).
 
-Not here: whether a model stays while it executes (the worker's rule, scheduler), crashed workers
-that come back empty, and how many batches a shared GPU runs at once.
+Not here: whether a model stays while it executes (the worker's rule, scheduler), and how many
+batches a shared GPU runs at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,6 +32,8 @@ Flags = npt.NDArray[np.bool_]
 _BLOCK_BITS: Final = 16
 _KEPT: Final = ("id", "type", "gpu", "model", "start_ns", "end_ns")
 """The columns of an action that must wait for those reported after it."""
+_LOSS: Final = len(WORDS["type"])
+"""Stands among the types of actions for the loss of a worker, which frees its GPU's pages."""
 
 
 class Audit:
@@ -114,6 +116,12 @@ class Audit:
         self._judge(_join(self._waiting, new), until_ns=self._reported_to_ns)
         self._reported_to_ns = max(self._reported_to_ns, int(new["end_ns"].max(initial=-1)))
 
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        """A worker is gone: of what is reported from now on, nothing ran there before."""
+        row = {"id": -1, "type": _LOSS, "gpu": gpu, "model": 0, "start_ns": at_ns, "end_ns": at_ns}
+        loss = {name: np.array([row[name]], np.int64) for name in _KEPT}
+        self._waiting = _join(self._waiting, loss)
+
     def finish(self, arrivals: int) -> None:
         """Check what was kept back, and that as many requests ended as arrived."""
         self._judge(self._waiting, until_ns=FOREVER)
@@ -125,7 +133,7 @@ class Audit:
 
     def _judge(self, c: Columns, until_ns: int) -> None:
         """Judge the actions that ended before then, and keep the rest."""
-        load, unload = c["type"] == LOAD, c["type"] == UNLOAD
+        load, unload = c["type"] == LOAD, (c["type"] == UNLOAD) | (c["type"] == _LOSS)
         judged = c["end_ns"] < until_ns
         too_late = ~unload & (c["end_ns"] < self._judged_to_ns)
         self._judged_to_ns = until_ns
@@ -161,6 +169,17 @@ class Audit:
 
     def _pages(self, c: Columns) -> None:
         """Loads bring models that are not there and fit; unloads take models that are there."""
+        for i in np.flatnonzero(c["type"] == _LOSS):
+            gpu, at_ns = c["gpu"][i], c["end_ns"][i]
+            # Later losses of the same GPU come later in the columns, as they were told.
+            before = (c["gpu"] == gpu) & (c["end_ns"] <= at_ns) & (c["type"] != _LOSS)
+            self._moves(_pick(c, before))
+            self._resident[gpu], self._used[gpu] = False, 0
+            c = c | {"gpu": np.where(before, -1, c["gpu"])}
+        self._moves(_pick(c, (c["gpu"] >= 0) & (c["type"] != _LOSS)))
+
+    def _moves(self, c: Columns) -> None:
+        """The same, without the loss of a worker in between."""
         load = c["type"] == LOAD
         c = c | {"at_ns": np.where(load, c["start_ns"], c["end_ns"])}
         # At one instant pages are given back before they are taken again.

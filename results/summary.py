@@ -59,9 +59,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mean_batch_of_requests: the number carried together, over the requests that were.
     gpu_utilisation: share of the span in which each GPU executed; an execution across a border
     counts with its part inside. mean_gpu_utilisation: over the GPUs.
-    missed_actions, failed_actions: that did not start. not_done_why: why they did not.
+    missed_actions, failed_actions: that did not start. lost_actions: whose worker, or message, was
+    lost. not_done_why: why they were not done.
     refusals: actions that the world refused, over the whole run.
 
+    workers_lost_whole_run: how often a worker was lost.
     unchecked_actions_whole_run: reported too late for the audit to judge.
     digest: SHA-256 over the canonical columns of all outcomes: same seed, same digest.
     """
@@ -110,6 +112,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     outcomes_whole_run: dict[str, int]
     unchecked_actions_whole_run: int
     digest: str
+
+    lost_actions: int = 0
+    workers_lost_whole_run: int = 0
 
     @property
     def span_s(self) -> float:

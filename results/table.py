@@ -59,6 +59,8 @@ _IF_ANY: Final[list[tuple[str, Callable[[Summary], int]]]] = [
     ("requests without SLO", lambda s: s.no_slo_requests),
     ("missed actions", lambda s: s.missed_actions),
     ("failed actions", lambda s: s.failed_actions),
+    ("lost actions", lambda s: s.lost_actions),
+    ("workers lost", lambda s: s.workers_lost_whole_run),
     ("actions not audited", lambda s: s.unchecked_actions_whole_run),
 ]
 """Lines for what most runs have none of."""

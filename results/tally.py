@@ -42,6 +42,8 @@ class Tally:
         self._status = np.zeros(len(Status), np.int64)
         self._why = np.zeros(len(Why), np.int64)
         self._busy_ns = np.zeros(gpus, np.int64)
+        self.workers_lost = 0
+        """In the whole run."""
         self._shorter, self._longer = Durations(), Durations()
 
     def requests(self, c: Columns) -> None:
@@ -174,6 +176,8 @@ class Tally:
             evictions=int(self._done[UNLOAD]),
             missed_actions=int(self._status[Status.MISSED]),
             failed_actions=int(self._status[Status.FAILED]),
+            lost_actions=int(self._status[Status.LOST]),
+            workers_lost_whole_run=self.workers_lost,
             not_done_why={
                 word: n
                 for word, n in _words("why", self._why, all_of_them=False).items()

@@ -106,6 +106,11 @@ class RunWriter:
         if len(values) >= FLUSH_ROWS * len(ACTION_COLUMNS):
             self._flush_actions()
 
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        """Note that a GPU's worker is gone."""
+        self._audit.worker_lost(gpu, at_ns)
+        self._tally.workers_lost += 1
+
     def close(
         self,
         *,

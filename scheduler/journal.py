@@ -16,6 +16,7 @@ from scheduler.ledger import Controller
 from scheduler.policy import Policy
 from scheduler.records import (
     Action,
+    Change,
     Feedback,
     GpuInfo,
     ModelInfo,
@@ -23,6 +24,7 @@ from scheduler.records import (
     Result,
     Status,
     Why,
+    WorkerChange,
 )
 
 
@@ -78,7 +80,14 @@ class Learned(msgspec.Struct, tag=True, array_like=True):
     feedback: Feedback
 
 
-Event = Started | Admitted | Reported | Woken | Learned
+class Changed(msgspec.Struct, tag=True, array_like=True):
+    """A worker has gone, or come back."""
+
+    gpu: int
+    change: Change
+
+
+Event = Started | Admitted | Reported | Woken | Learned | Changed
 
 Emitted = tuple[
     list[tuple[int, Action]], list[tuple[int, int, int, int, int]], list[tuple[int, str]]
@@ -152,6 +161,10 @@ class Recorder(Controller):
         super().feedback(now_ns, feedback)
         self._record(now_ns, Learned(feedback))
 
+    def worker(self, now_ns: int, change: WorkerChange) -> None:
+        super().worker(now_ns, change)
+        self._record(now_ns, Changed(change.gpu, change.change))
+
     def footer(self) -> Footer:
         """The last record."""
         return Footer(self.steps, list(self.out.refusals))
@@ -198,6 +211,8 @@ class Replay:
             controller.result(now_ns, result)
         elif isinstance(event, Learned):
             controller.feedback(now_ns, event.feedback)
+        elif isinstance(event, Changed):
+            controller.worker(now_ns, WorkerChange(event.gpu, event.change))
         else:
             controller.wake(now_ns, self._keys[event.key])
         self.steps += 1

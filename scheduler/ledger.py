@@ -19,6 +19,7 @@ from scheduler.records import (
     UNKNOWN,
     Action,
     AnswerKind,
+    Change,
     Feedback,
     GpuInfo,
     Infer,
@@ -30,6 +31,8 @@ from scheduler.records import (
     Result,
     Status,
     Unload,
+    Why,
+    WorkerChange,
 )
 
 Ended = tuple[Request, AnswerKind, Reason, int, int, int]
@@ -64,6 +67,8 @@ class Actions:
         self.members: dict[int, list[int]] = {}
         """Tasks that were sent for a request to models of an ensemble."""
         self.gpu_of_lane = {lane: gpu.id for gpu in gpus for lane in gpu.lanes}
+        self.lost: set[int] = set()
+        """GPUs whose workers are gone."""
         self._batch_sizes = [frozenset(model.batch_sizes) for model in models]
         self._next_id = 0
 
@@ -248,6 +253,8 @@ class Actions:
         gpu = self.gpu_of_lane.get(lane)
         if gpu is None:
             return self._refuse(Refusal.UNKNOWN_LANE)
+        if gpu in self.lost:
+            return self._refuse(Refusal.WORKER_LOST)
         if not 0 <= model < len(self._batch_sizes):
             return self._refuse(Refusal.UNKNOWN_MODEL)
         if latest_ns < earliest_ns or latest_ns < self.now_ns:
@@ -267,8 +274,13 @@ class Actions:
         return None
 
 
+def lost(action: Action, now_ns: int, why: Why) -> Result:
+    """The result of an action of which nobody will hear again."""
+    return Result(action, Status.LOST, why, now_ns, now_ns, 0)
+
+
 class Controller:
-    """A policy and its books. A world calls the four handlers, then empties `out`'s lists."""
+    """A policy and its books. A world calls the handlers, then empties `out`'s lists."""
 
     def __init__(
         self,
@@ -284,6 +296,7 @@ class Controller:
         self.models = models
         self._rng = rng
         self._copies = [0] * len(models)
+        self._resident: list[set[int]] = [set() for _ in gpus]
 
     def start(self, now_ns: int) -> None:
         """Introduce the cluster to the policy."""
@@ -316,8 +329,34 @@ class Controller:
                     else:
                         del work[task]
         elif done:
-            self._copies[action.model] += 1 if type(action) is Load else -1
+            resident = self._resident[out.gpu_of_lane[action.lane]]
+            if type(action) is Load:
+                resident.add(action.model)
+                self._copies[action.model] += 1
+            else:
+                resident.discard(action.model)
+                self._copies[action.model] -= 1
         self.policy.on_result(now_ns, result, out)
+
+    def worker(self, now_ns: int, change: WorkerChange) -> None:
+        """A worker has gone or come back. The world reports next what was outstanding on it.
+
+        A policy that has no `on_worker` hears of lost actions only, and of those it may not send.
+        """
+        out = self.out
+        out.now_ns = now_ns
+        if change.change is Change.LOST:
+            assert change.gpu not in out.lost, f"worker {change.gpu} was lost twice"
+            out.lost.add(change.gpu)
+            resident = self._resident[change.gpu]
+            for model in resident:
+                self._copies[model] -= 1
+            resident.clear()
+        else:
+            out.lost.remove(change.gpu)
+        on_worker = getattr(self.policy, "on_worker", None)
+        if on_worker is not None:
+            on_worker(now_ns, change, out)
 
     def wake(self, now_ns: int, key: Hashable) -> None:
         """The time has come that the policy asked for."""

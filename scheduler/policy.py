@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from scheduler.records import GpuInfo, ModelInfo, Request, Result
+from scheduler.records import GpuInfo, ModelInfo, Request, Result, WorkerChange
 
 if TYPE_CHECKING:
     from scheduler.ledger import Actions
@@ -44,3 +44,14 @@ class Policy(Protocol):
 
     def on_wake(self, now_ns: int, key: Hashable, out: "Actions") -> None:
         """The time asked for with `out.wake_at(at_ns, key)` has come."""
+
+
+class StandsLoss(Protocol):
+    """What a policy has besides if workers may go away and come back; all of ours have it."""
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: "Actions") -> None:
+        """A worker has gone, and all that was on it; or it is back, and empty.
+
+        After a loss `on_result` is called with `Status.LOST` for each action outstanding there,
+        before anything else happens.
+        """

@@ -94,6 +94,8 @@ class Status(IntEnum):
     """It could not start inside its window, so it did not start."""
     FAILED = 2
     """It could not start for another reason (`Why`), or it went wrong."""
+    LOST = 3
+    """Nobody knows, or ever will: its worker is gone, or it never came to its worker."""
 
 
 class Why(IntEnum):
@@ -111,6 +113,10 @@ class Why(IntEnum):
     """It started, and went wrong on the device."""
     SENT_TOO_LATE = 8
     """It waited too long for the link, and was not sent (Clockwork's networkSendTooLate)."""
+    WORKER_LOST = 9
+    """Its worker went away before there was a result. It may have run."""
+    MESSAGE_LOST = 10
+    """It never came to its worker, so it did not run. The worker is well."""
 
 
 class Result(msgspec.Struct, gc=False):
@@ -138,6 +144,26 @@ class Feedback(msgspec.Struct, gc=False):
     request: int
     client: int
     truth: int
+
+
+class Change(IntEnum):
+    """What may become of a worker."""
+
+    LOST = 0
+    """It crashed, left, or has been silent for too long. What was on it is gone."""
+    BACK = 1
+    """It is there, and empty."""
+
+
+class WorkerChange(msgspec.Struct, frozen=True, gc=False):
+    """A worker has gone, or come back. gpu: which one.
+
+    When it has gone, a result with `Status.LOST` follows at once for each action outstanding on
+    it; until it is back, the ledger refuses actions for its lanes.
+    """
+
+    gpu: int
+    change: Change
 
 
 class Outcome(IntEnum):
@@ -170,6 +196,9 @@ class Reason(IntEnum):
     """It was in a batch that the worker could not start in time."""
     WORKER_FAILED = 6
     """It was in a batch that failed at the worker."""
+    WORKER_LOST = 7
+    """It was in a batch that was lost with its worker, or on the way to it. It is not tried again,
+    for it may have run."""
 
 
 OUTCOME_OF: Final[dict[Reason, Outcome]] = {
@@ -180,7 +209,15 @@ OUTCOME_OF: Final[dict[Reason, Outcome]] = {
     Reason.DEADLINE: Outcome.TIMED_OUT,
     Reason.MISSED_WINDOW: Outcome.FAILED,
     Reason.WORKER_FAILED: Outcome.FAILED,
+    Reason.WORKER_LOST: Outcome.FAILED,
 }
+
+REASON_OF: Final[dict[Status, Reason]] = {
+    Status.MISSED: Reason.MISSED_WINDOW,
+    Status.FAILED: Reason.WORKER_FAILED,
+    Status.LOST: Reason.WORKER_LOST,
+}
+"""Why a policy gives up the requests of a batch that was not done, if it gives them up."""
 
 
 class AnswerKind(IntEnum):
@@ -220,6 +257,8 @@ class Refusal(IntEnum):
     ALREADY_SERVED = 10
     """A finished batch has carried it; it waits to be answered."""
     UNKNOWN_REASON = 11
+    WORKER_LOST = 12
+    """The worker of this lane is gone."""
 
 
 class GpuInfo(msgspec.Struct, frozen=True):

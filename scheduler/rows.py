@@ -31,6 +31,9 @@ class Sink(Protocol):
     def action(self, row: tuple[object, ...]) -> None:
         """An action ended. The row is in the order of ACTION_COLUMNS."""
 
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        """A GPU's worker is gone, and what was on it."""
+
 
 def write_ended(sink: Sink, ended: Iterable[Ended], end_ns: int) -> None:
     """Requests that the policy ended. end_ns: when that is with their clients."""

@@ -75,13 +75,18 @@ class GpuView:
     def __init__(self, info: GpuInfo, future_ns: int, lag_ns: int) -> None:
         self.id = info.id
         self.lane = info.lanes[0]
-        self.free_pages = info.pages
+        self._pages, self._future_ns, self._lag_ns = info.pages, future_ns, lag_ns
+        self.clear()
+
+    def clear(self) -> None:
+        """Its worker is gone, or has come back: there is nothing on it."""
+        self.free_pages = self._pages
         self._no_hole = FOREVER  # since the last pages came free, none for so many side by side
         self.ready: OrderedDict[int, None] = OrderedDict()
         self.loading: set[int] = set()
         self.in_use: dict[int, int] = {}
-        self.exec = EngineView(future_ns, lag_ns)
-        self.copy = EngineView(future_ns, lag_ns)
+        self.exec = EngineView(self._future_ns, self._lag_ns)
+        self.copy = EngineView(self._future_ns, self._lag_ns)
 
     def holds(self, model: int) -> bool:
         """Whether the model is on this GPU or on its way."""

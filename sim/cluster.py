@@ -41,6 +41,7 @@ from sim.answers import Answers
 from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
 from sim.link import Link, LinkParams, Uplink
+from sim.trouble import Trouble
 
 
 class Delays(NamedTuple):
@@ -99,8 +100,16 @@ class Client(NamedTuple):
 class Gpu(Protocol):
     """A GPU, exclusive or shared."""
 
+    trouble: Trouble | None
+
     def submit(self, now_ns: int, action: Action) -> None:
         """An action has arrived."""
+
+    def crash(self) -> None:
+        """Its worker dies."""
+
+    def anew(self) -> "Gpu":
+        """It has a new worker."""
 
 
 GpuKind = Callable[
@@ -158,7 +167,7 @@ class Cluster:
         self._clients = {client.id: client for client in clients}
         self._sink = sink
         kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
-        self._gpus = [
+        self._gpus: list[Gpu] = [
             kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
             for kind, gpu, rng in zip(kinds, gpus, rngs, strict=True)
         ]
@@ -291,20 +300,7 @@ class Cluster:
             )
             self._busy_until_ns = now_ns + cost_ns
         if out.sent:
-            delay_ns = cost_ns + delays.controller_to_worker_ns
-            sent_ns = now_ns + cost_ns
-            for gpu, action in out.sent:
-                self._sent_ns[action.id] = sent_ns
-                if self._link is not None:
-                    if cost_ns:
-                        self.env.call_in(cost_ns, partial(self._send, gpu, action))
-                    else:
-                        self._link.send(now_ns, gpu, action)
-                elif delay_ns:
-                    self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
-                else:
-                    self._gpus[gpu].submit(now_ns, action)
-            out.sent.clear()
+            self._send(now_ns, cost_ns)
         if out.ended:
             end_ns = now_ns + cost_ns + delays.controller_to_client_ns
             write_ended(self._sink, out.ended, end_ns)
@@ -319,6 +315,23 @@ class Cluster:
                 delay_ns = at_ns + delays.poll_ns - now_ns
                 self.env.call_in(delay_ns, partial(self._wake, at_ns, key))
             out.wakes.clear()
+
+    def _send(self, now_ns: int, cost_ns: int) -> None:
+        """Send the actions that the policy has emitted."""
+        delay_ns = cost_ns + self._delays.controller_to_worker_ns
+        sent_ns = now_ns + cost_ns
+        for gpu, action in self._out.sent:
+            self._sent_ns[action.id] = sent_ns
+            if self._link is not None:
+                if cost_ns:
+                    self.env.call_in(cost_ns, partial(self._over_link, gpu, action))
+                else:
+                    self._link.send(now_ns, gpu, action)
+            elif delay_ns:
+                self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
+            else:
+                self._gpus[gpu].submit(now_ns, action)
+        self._out.sent.clear()
 
     def _tell_truth(self, truth: Truth, ended: Sequence[Ended], end_ns: int) -> None:
         """Clients say what would have been right, to answers and to defaults alike."""
@@ -340,7 +353,7 @@ class Cluster:
 
     # ---- the link to the workers
 
-    def _send(self, gpu: int, action: Action, event: simpy.Event) -> None:
+    def _over_link(self, gpu: int, action: Action, event: simpy.Event) -> None:
         assert self._link is not None
         self._link.send(self.env.now, gpu, action)
 
@@ -365,12 +378,18 @@ class Cluster:
     def _report(self, result: Result) -> None:
         """A worker has sent a result."""
         action = result.action
-        if self._truth is not None and type(action) is Infer and result.status is Status.DONE:
-            says, model = self._truth.answers.says, action.model
-            result.values = tuple([says(self._request_of(task), model) for task in action.tasks])
+        if self._truth is not None:
+            self._say(self._truth, result)
         sent_ns = self._sent_ns.pop(action.id)
         write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
         self.env.call_in(self._result_ns, partial(self._receive, result))
+
+    def _say(self, truth: Truth, result: Result) -> None:
+        """Put into a result what the model says."""
+        action = result.action
+        if type(action) is Infer and result.status is Status.DONE:
+            says, model = truth.answers.says, action.model
+            result.values = tuple([says(self._request_of(task), model) for task in action.tasks])
 
     def _request_of(self, task: int) -> int:
         return task if task >= 0 else member_of(task, self._model_count)[0]

@@ -12,9 +12,10 @@ import simpy
 
 from profiles.durations import Durations
 from scheduler.memory import Memory
-from scheduler.records import Action, Infer, Result
+from scheduler.records import Action, Infer, Result, Why
 from scheduler.worker import ENGINES, Engine, Worker
 from sim.clock import Clock
+from sim.trouble import Trouble
 
 
 class ModelCost:
@@ -66,6 +67,11 @@ class SimGpu:
         self.worker = Worker(
             tuple(cost.pages for cost in costs), pages, memory(pages) if memory else None
         )
+        self.trouble: Trouble | None = None
+        """What is wrong with it, where a scenario has faults."""
+        self._anew: Callable[[], SimGpu] = partial(
+            type(self), clock, pages, costs, gap_ns, rng, report, memory
+        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns
@@ -86,6 +92,16 @@ class SimGpu:
         else:
             self._run(Engine.EXEC if type(action) is Infer else Engine.COPY, now_ns)
 
+    def crash(self) -> None:
+        """Its worker dies: nobody hears of it again."""
+        self._report = nobody_hears
+
+    def anew(self) -> "SimGpu":
+        """The same GPU with a new worker: empty, and with nothing to do. Its trouble stays."""
+        gpu = self._anew()
+        gpu.trouble = self.trouble
+        return gpu
+
     def _run(self, engine: Engine, now_ns: int) -> None:
         """Start what can be started."""
         free_ns = self._free_ns[engine]
@@ -105,6 +121,8 @@ class SimGpu:
                 self._report(step)
                 continue
             duration_ns = self._draw(step)
+            if self.trouble is not None and engine is Engine.EXEC:
+                duration_ns = self.trouble.slowed(now_ns, duration_ns)
             self._start_ns[engine] = now_ns
             self._free_ns[engine] = now_ns + duration_ns + self._gap_ns
             self._clock.call_in(duration_ns, self._finished[engine])
@@ -112,8 +130,18 @@ class SimGpu:
 
     def _finish(self, engine: Engine, event: simpy.Event) -> None:
         now_ns = self._clock.now
+        why = Why.NOTHING
+        trouble = self.trouble
+        if trouble is not None:
+            if engine is Engine.EXEC:
+                why = trouble.batch_ends()
+            elif now_ns < trouble.stalled_until_ns:
+                left_ns = trouble.stalled_until_ns - now_ns
+                self._free_ns[engine] = now_ns + left_ns + self._gap_ns
+                self._clock.call_in(left_ns, self._finished[engine])
+                return
         start_ns = self._start_ns[engine]
-        self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns))
+        self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns, why))
         self._run(engine, now_ns)
 
     def _call_at(self, engine: Engine, at_ns: int) -> None:
@@ -134,3 +162,7 @@ class SimGpu:
             duration = Stream(durations, self._rng) if constant_ns is None else constant_ns
             self._duration_ns[key] = duration
         return duration if isinstance(duration, int) else duration.next_ns()
+
+
+def nobody_hears(result: Result) -> None:
+    """The report of a worker that is dead."""

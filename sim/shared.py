@@ -27,7 +27,8 @@ from scheduler.memory import Memory
 from scheduler.records import Action, Infer, Result, Status, Unload, Why
 from scheduler.worker import Engine, Residence, Worker
 from sim.clock import Clock
-from sim.gpu import ModelCost, Stream
+from sim.gpu import ModelCost, Stream, nobody_hears
+from sim.trouble import Trouble
 
 BLOCK = 256
 
@@ -79,6 +80,11 @@ class SharedGpu:
         self.worker = Worker(
             tuple(cost.pages for cost in costs), pages, memory(pages) if memory else None
         )
+        self.trouble: Trouble | None = None
+        """What is wrong with it, where a scenario has faults."""
+        self._anew = partial(
+            type(self), clock, pages, costs, gap_ns, rng, report, sharing, gaps, memory
+        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns
@@ -114,6 +120,16 @@ class SharedGpu:
         else:
             self._copy(now_ns)
 
+    def crash(self) -> None:
+        """Its worker dies: nobody hears of it again."""
+        self._report = nobody_hears
+
+    def anew(self) -> "SharedGpu":
+        """The same GPU with a new worker: empty, and with nothing to do. Its trouble stays."""
+        gpu = self._anew()
+        gpu.trouble = self.trouble
+        return gpu
+
     # ---- weights, one copy at a time
 
     def _copy(self, now_ns: int) -> None:
@@ -132,6 +148,9 @@ class SharedGpu:
 
     def _copied(self, event: simpy.Event) -> None:
         now_ns, start_ns = self._clock.now, self._copy_start_ns
+        if self.trouble is not None and now_ns < self.trouble.stalled_until_ns:
+            self._clock.call_in(self.trouble.stalled_until_ns - now_ns, self._copied)
+            return
         self._report(self.worker.finish(Engine.COPY, start_ns, now_ns, now_ns - start_ns))
         self._copy(now_ns)
 
@@ -156,6 +175,8 @@ class SharedGpu:
     def _start(self, lane: int, action: Infer, now_ns: int) -> None:
         self._advance(now_ns)
         alone_ns = self._draw_ns(action.model, action.batch)
+        if self.trouble is not None:
+            alone_ns = self.trouble.slowed(now_ns, alone_ns)
         demand = self._demand[action.model][action.batch]
         self._flights[lane] = flight = _Flight(action, alone_ns, demand, now_ns)
         if len(self._flights) > 1:
@@ -198,7 +219,9 @@ class SharedGpu:
             self._closed.add(lane)
             self._clock.call_in(gap_ns, partial(self._open, lane))
         spent_ns = now_ns - start_ns
-        self._report(Result(action, Status.DONE, Why.NOTHING, start_ns, now_ns, spent_ns))
+        why = Why.NOTHING if self.trouble is None else self.trouble.batch_ends()
+        status = Status.DONE if why is Why.NOTHING else Status.FAILED
+        self._report(Result(action, status, why, start_ns, now_ns, spent_ns))
         if not gap_ns:
             self._serve(lane, now_ns)
 

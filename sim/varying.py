@@ -10,6 +10,7 @@ Not here: what a policy makes of it (`scheduler/policies/clockwork.py`), and GPU
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -99,6 +100,9 @@ class VaryingGpu(SimGpu):
         clocks: Sequence[tuple[int, int]] = (),
     ) -> None:
         super().__init__(clock, pages, costs, gap_ns, rng, self._with_clock, memory)
+        self._anew = partial(
+            VaryingGpu, clock, pages, costs, gap_ns, rng, report, memory, noise, noise_rngs, clocks
+        )
         self._tell = report
         self._clock_from_ns = [at_ns for at_ns, _ in clocks]
         self._clock_mhz = [NOMINAL_MHZ, *(mhz for _, mhz in clocks)]

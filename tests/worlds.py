@@ -1,11 +1,13 @@
 """Small worlds for the tests: a cluster in a line, and what came of it."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from profiles.durations import Constant, Durations
+from scheduler.faults import Fault
 from scheduler.policies import POLICIES
 from scheduler.records import (
     ACTION_COLUMNS,
@@ -16,6 +18,7 @@ from scheduler.records import (
     Outcome,
 )
 from sim.cluster import Client, Cluster, Delays, OpenLoop
+from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
 
 MS = 1_000_000
@@ -82,12 +85,17 @@ class Sink:
     def __init__(self) -> None:
         self.requests: list[Row] = []
         self.actions: list[ActionRow] = []
+        self.lost: list[tuple[int, int]] = []
+        """Workers: (GPU, when)."""
 
     def request(self, row: tuple[Any, ...]) -> None:
         self.requests.append(Row(*row))
 
     def action(self, row: tuple[Any, ...]) -> None:
         self.actions.append(ActionRow(*row))
+
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        self.lost.append((gpu, at_ns))
 
     def ended(self, outcome: Outcome) -> list[Row]:
         return [row for row in self.requests if row.outcome == outcome]
@@ -165,6 +173,7 @@ def run(
     gpu_kind: Any = SimGpu,
     link: Any = None,
     truth: Any = None,
+    faults: Sequence[Fault] = (),
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -182,7 +191,8 @@ def run(
         slo_ns = [[FOREVER if slo_ms is None else round(slo_ms * MS)] * len(models)]
     of_stream = np.zeros(len(times)) if streams is None else np.array(streams)
     sink = sink or Sink()
-    cluster = Cluster(
+    kind: Any = partial(FaultyCluster, faults=faults) if faults else Cluster
+    cluster = kind(
         policy=policy(chosen) if isinstance(chosen, str) else chosen,
         gpus=tuple(GpuInfo(i, (i,), pages) for i in range(gpus)),
         models=tuple(spec.info(i) for i, spec in enumerate(models)),

@@ -155,6 +155,9 @@ class Log:
             (row[3], row[5], row[4], row[1], row[2], row[6], row[8], row[11], row[10])
         )
 
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        """Figures have no faults."""
+
     def action(self, row: tuple[Any, ...]) -> None:
         """Keep what the figures use of ACTION_COLUMNS, of what was done."""
         if row[13] != Status.DONE:

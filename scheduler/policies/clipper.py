@@ -30,7 +30,9 @@ from scheduler.cache import ClockCache, Key, Lookup
 from scheduler.ledger import Actions
 from scheduler.records import (
     FOREVER,
+    REASON_OF,
     AnswerKind,
+    Change,
     GpuInfo,
     Infer,
     Load,
@@ -39,6 +41,7 @@ from scheduler.records import (
     Request,
     Result,
     Status,
+    WorkerChange,
 )
 
 
@@ -135,9 +138,9 @@ class QuantileParams(PrototypeParams, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Replica:
-    """One container. size: of its batch in flight; 0 while it is free."""
+    """One container. size: of its batch in flight; 0 while it is free. lost: with its worker."""
 
-    __slots__ = ("batching", "lane", "model", "number", "queue", "ready", "size")
+    __slots__ = ("batching", "lane", "lost", "model", "number", "queue", "ready", "size")
 
     def __init__(
         self, number: int, model: int, lane: int, batching: Batching, queue: "Queue"
@@ -148,6 +151,7 @@ class Replica:
         self.batching = batching
         self.queue = queue
         self.ready = False
+        self.lost = False
         self.size = 0
 
 
@@ -204,6 +208,8 @@ class _Clipper:
         self._deadlines: list[tuple[int, int]] = []
         self._alarm_ns = FOREVER
         self._wait_ns = 0
+        self._any_lost = False  # ever
+        self._gpu_of: dict[int, int] = {}  # by lane
 
     def batching(self, cap: int, rng: np.random.Generator) -> Batching:
         """A fresh controller for one container."""
@@ -219,6 +225,7 @@ class _Clipper:
     ) -> None:
         self._rng = rng
         self._models = models
+        self._gpu_of = out.gpu_of_lane
         placed = 0
         for model in models:
             shared = Queue(by_deadline=self.BY_DEADLINE)
@@ -231,9 +238,7 @@ class _Clipper:
                 queue = shared if self.BY_DEADLINE else Queue(by_deadline=False)
                 replica = Replica(placed, model.id, lane, self.batching(cap, rng), queue)
                 replicas.append(replica)
-                action = out.load(lane, model.id, now_ns, FOREVER, model.load_ns)
-                assert action is not None, "a container was refused"
-                self._replica_of[action] = replica
+                self._start(now_ns, replica, out)
             self.replicas.append(replicas)
 
     def on_request(self, now_ns: int, request: Request, out: Actions) -> None:
@@ -250,6 +255,10 @@ class _Clipper:
     def on_result(self, now_ns: int, result: Result, out: Actions) -> None:
         action = result.action
         replica = self._replica_of.pop(action.id)
+        if result.status is Status.LOST and type(action) is Load:
+            if self._gpu_of[replica.lane] not in out.lost:  # it never came to its worker
+                self._start(now_ns, replica, out)
+            return
         if type(action) is Load:
             replica.ready = result.status is Status.DONE
             if not replica.ready:
@@ -262,7 +271,7 @@ class _Clipper:
                 self._take(result, action.tasks, out)
             else:
                 for task in action.tasks:
-                    self._give_up(task, out)
+                    self._give_up(task, out, REASON_OF[result.status])
         self._serve(now_ns, replica, out)
 
     def on_wake(self, now_ns: int, key: Hashable, out: Actions) -> None:
@@ -279,6 +288,33 @@ class _Clipper:
             if request is not None:
                 self._default(request, out)
         self._set_alarm(out)
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        """Its containers are gone, and their requests go to others, if any; or they start anew,
+        with what was learnt of batches."""
+        back = change.change is Change.BACK
+        for replicas in self.replicas:
+            for replica in replicas:
+                if self._gpu_of[replica.lane] == change.gpu:
+                    replica.ready, replica.lost = False, not back
+                    if back:
+                        self._start(now_ns, replica, out)
+        if back:
+            return
+        self._any_lost = True
+        for replicas in self.replicas:
+            others = [replica for replica in replicas if not replica.lost]
+            for replica in replicas:
+                if replica.lost and others and not self.BY_DEADLINE:
+                    while replica.queue:
+                        self._push_to(now_ns, replica.queue.pop(), replica.model, out)
+
+    def _start(self, now_ns: int, replica: Replica, out: Actions) -> None:
+        """Start a container."""
+        info = self._models[replica.model]
+        action = out.load(replica.lane, info.id, now_ns, FOREVER, info.load_ns)
+        assert action is not None, "a container was refused"
+        self._replica_of[action] = replica
 
     def _ask_cache(self, request: Request, out: Actions) -> bool:
         """Whether the request has to run, as nobody has asked the same before."""
@@ -301,6 +337,8 @@ class _Clipper:
             task = out.task_of(request.id, model) if self.CHOOSES else request.id
             self._give_up(task, out)
             return
+        if self._any_lost:
+            replicas = [replica for replica in replicas if not replica.lost] or replicas
         if self.BY_DEADLINE:
             replica = next((each for each in replicas if each.ready and not each.size), replicas[0])
         elif len(replicas) == 1:
@@ -388,7 +426,7 @@ class _Clipper:
             if self._open.pop(joined, None) is not None:
                 out.answer_without(joined, AnswerKind.CACHED)
 
-    def _give_up(self, task: int, out: Actions) -> None:
+    def _give_up(self, task: int, out: Actions, reason: Reason = Reason.WORKER_FAILED) -> None:
         tasks = [task]
         key = self._key_of.pop(task, None)
         if key is not None:
@@ -396,7 +434,7 @@ class _Clipper:
             tasks += self.cache.fail(key)
         for each in tasks:
             if self._open.pop(each, None) is not None:
-                out.reject(each, Reason.WORKER_FAILED)
+                out.reject(each, reason)
 
     def _default(self, request: Request, out: Actions) -> None:
         del self._open[request.id]

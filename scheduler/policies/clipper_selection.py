@@ -143,7 +143,7 @@ class _Choosing(ClipperAimd):
         for task, label in zip(tasks, values, strict=True):
             self._heard(task, label, out)
 
-    def _give_up(self, task: int, out: Actions) -> None:
+    def _give_up(self, task: int, out: Actions, reason: Reason = Reason.WORKER_FAILED) -> None:
         self._heard(task, None, out)
 
     def _heard(self, task: int, label: int | None, out: Actions) -> None:

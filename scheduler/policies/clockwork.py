@@ -42,6 +42,8 @@ from scheduler.policies.clockwork_fifos import Fifos, Strategies
 from scheduler.records import (
     FOREVER,
     NOMINAL_MHZ,
+    REASON_OF,
+    Change,
     GpuInfo,
     Infer,
     Load,
@@ -50,6 +52,8 @@ from scheduler.records import (
     Request,
     Result,
     Status,
+    Why,
+    WorkerChange,
 )
 from scheduler.view import GpuView
 
@@ -330,6 +334,10 @@ class _Gpu(GpuView):
 
     def __init__(self, info: GpuInfo, future_ns: int, lag_ns: int) -> None:
         super().__init__(info, future_ns, lag_ns)
+        self.last_load_ns = -FOREVER
+
+    def clear(self) -> None:
+        super().clear()
         self.turns: list[tuple[int, int]] = []
         """A heap of (latest start, model): when the model's first strategy is due here, or
         earlier, for a strategy may have gone to another GPU meanwhile."""
@@ -338,7 +346,6 @@ class _Gpu(GpuView):
         self.fifos = Strategies()
         """What infer5 has in place of `turns`."""
         self.exec_alarm_ns = FOREVER
-        self.last_load_ns = -FOREVER
         self.clock_mhz = NOMINAL_MHZ
         """As of its last batch."""
 
@@ -466,6 +473,8 @@ class Clockwork:
             self._infer_ended(gpu, m, action, result, out)
             if gpu.turns or gpu.fifos:
                 self._schedule_infer(now_ns, gpu, out)
+        elif result.why is Why.WORKER_LOST:
+            pass  # forgotten, in `on_worker`
         elif type(action) is Load:
             gpu.copy.remove(action.id, result.end_ns)
             self._loaders[gpu.id] = gpu
@@ -492,12 +501,30 @@ class Clockwork:
             self._sweep(now_ns, out)
             return
         gpu = self._gpus[key >> 1]
+        if gpu.id in out.lost:
+            return
         if key & 1:
             self._loaders[gpu.id] = gpu
             self._schedule_loads(now_ns, out)
         else:
             gpu.exec_alarm_ns = FOREVER
             self._schedule_infer(now_ns, gpu, out)
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        gpu = self._gpus[change.gpu]
+        if change.change is Change.LOST:
+            ready, loading = list(gpu.ready), sorted(gpu.loading)
+            gpu.clear()
+            self._loaders.pop(gpu.id, None)
+            for model in ready:
+                self._models[model].ready_on.remove(gpu)
+            for model in (*ready, *loading):
+                self._lose(now_ns, gpu, self._models[model], out)
+        else:
+            gpu.clear()
+            self._loaders[gpu.id] = gpu
+        if self._loaders and self._demand.wanted:
+            self._schedule_loads(now_ns, out)
 
     # ---- how long a request has
 
@@ -761,11 +788,12 @@ class Clockwork:
     def _infer_ended(
         self, gpu: _Gpu, m: _Model, action: Infer, result: Result, out: Actions
     ) -> None:
-        gpu.exec.remove(action.id, result.end_ns)
-        if result.clock_mhz != gpu.clock_mhz:
-            gpu.exec.rescale(gpu.clock_mhz, result.clock_mhz)
-            gpu.clock_mhz = result.clock_mhz
-        gpu.used(m.id)
+        if result.why is not Why.WORKER_LOST:  # else forgotten, in `on_worker`
+            gpu.exec.remove(action.id, result.end_ns)
+            if result.clock_mhz != gpu.clock_mhz:
+                gpu.exec.rescale(gpu.clock_mhz, result.clock_mhz)
+                gpu.clock_mhz = result.clock_mhz
+            gpu.used(m.id)
         batch = self._in_flight.pop(action.id)
         exec_size = 0
         for w in batch:
@@ -778,9 +806,8 @@ class Clockwork:
             self._measured(m, m.largest[action.batch], result)
             return
         # As in the original, an error is final for the requests of the batch: no retry.
-        missed = result.status is Status.MISSED
         for w in batch:
-            out.reject(w.id, Reason.MISSED_WINDOW if missed else Reason.WORKER_FAILED)
+            out.reject(w.id, REASON_OF[result.status])
 
     def _measured(self, m: _Model, k: int, result: Result) -> None:
         duration_ns = result.duration_ns

@@ -30,6 +30,8 @@ from msgspec import Meta
 from scheduler.ledger import Actions
 from scheduler.records import (
     FOREVER,
+    REASON_OF,
+    Change,
     GpuInfo,
     Infer,
     Load,
@@ -38,6 +40,8 @@ from scheduler.records import (
     Request,
     Result,
     Status,
+    Why,
+    WorkerChange,
 )
 from scheduler.view import GpuView
 
@@ -176,13 +180,17 @@ class Edf:
         gpu = self._gpus[out.gpu_of_lane[action.lane]]
         model = self._models[action.model]
         done = result.status is Status.DONE
+        gone = result.why is Why.WORKER_LOST  # and forgotten, in `on_worker`
         if type(action) is Infer:
-            gpu.used(model.id)
+            if not gone:
+                gpu.used(model.id)
             for task in action.tasks:
                 if done:
                     out.answer(task)
                 else:
-                    out.reject(task, Reason.WORKER_FAILED)
+                    out.reject(task, REASON_OF[result.status])
+        elif gone:
+            pass
         elif type(action) is Load:
             gpu.loaded(model.id, model.pages, result.why)
             self._loading.discard(model.id)
@@ -194,6 +202,18 @@ class Edf:
 
     def on_wake(self, now_ns: int, key: Hashable, out: Actions) -> None:
         """Nothing here waits for a time."""
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        gpu = self._gpus[change.gpu]
+        if change.change is Change.LOST:
+            for id in (*gpu.ready, *gpu.loading):
+                self._models[id].copies -= 1
+            self._loading -= gpu.loading
+            self._loaders.pop(gpu.id, None)
+        else:
+            self._loaders[gpu.id] = gpu
+        gpu.clear()
+        self._serve(now_ns, out)
 
     def _serve(self, now_ns: int, out: Actions) -> None:
         """Give work to every engine that is free."""

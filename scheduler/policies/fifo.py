@@ -15,15 +15,17 @@ import numpy as np
 from scheduler.ledger import Actions
 from scheduler.records import (
     FOREVER,
+    REASON_OF,
+    Change,
     GpuInfo,
     Infer,
     ModelInfo,
-    Reason,
     Request,
     Result,
     Status,
     Unload,
     Why,
+    WorkerChange,
 )
 from scheduler.view import GpuView
 
@@ -62,9 +64,20 @@ class Fifo:
 
     def on_result(self, now_ns: int, result: Result, out: Actions) -> None:
         action = result.action
-        if type(action) is Unload:
-            return
         gpu = self._gpus[out.gpu_of_lane[action.lane]]
+        gone = result.why is Why.WORKER_LOST
+        if type(action) is Unload:
+            if result.status is not Status.DONE and not gone:
+                gpu.unload_failed(action.model, self._models[action.model].pages)
+            return
+        if gone:
+            request = self._in_hand.pop(gpu.id)
+            if type(action) is Infer:
+                out.reject(request.id, REASON_OF[result.status])
+            else:
+                self._queue.appendleft(request)  # it has not run yet
+            self._serve(now_ns, out)
+            return
         request = self._in_hand[gpu.id]
         done = result.status is Status.DONE
         if type(action) is Infer:
@@ -80,13 +93,22 @@ class Fifo:
                 self._load(now_ns, gpu, action.model, out)
                 return
         if not done:
-            out.reject(request.id, Reason.WORKER_FAILED)
+            out.reject(request.id, REASON_OF[result.status])
             if gpu.id not in self._free:
                 self._release(gpu)
         self._serve(now_ns, out)
 
     def on_wake(self, now_ns: int, key: Hashable, out: Actions) -> None:
         """Nothing here waits for a time."""
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        gpu = self._gpus[change.gpu]
+        gpu.clear()
+        if change.change is Change.LOST:
+            self._free.pop(gpu.id, None)
+        else:
+            self._free[gpu.id] = gpu
+            self._serve(now_ns, out)
 
     def _serve(self, now_ns: int, out: Actions) -> None:
         while self._queue and self._free:

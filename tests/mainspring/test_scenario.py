@@ -333,3 +333,36 @@ def test_answers_need_an_error_for_each_model_or_one_for_all(write):
     assert scenario.spec.answers.errors == [0.1]
     with pytest.raises(ScenarioError, match=r"answers.errors.*has 5; expected one for each of"):
         load_scenario(write(), ["answers.errors=[0.1, 0.2, 0.3, 0.1, 0.1]"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ('kind = "worker_kiled"\nat_s = 1', r"did you mean worker_killed\?"),
+        ('kind = "worker_killed"\nat_s = 1', r"faults\.0: missing key gpu"),
+        ('kind = "worker_killed"\nat_s = 1\ngpu = 3', r"faults\.0\.gpu = 3; there is 0 alone"),
+        ('kind = "device_error"\nat_s = 99\ngpu = 0', r"at_s = 99.*; the run ends by then"),
+        ('kind = "slow_gpu"\nat_s = 1\ngpu = 0\nfor_s = 1\nfactor = 0.5', r"= 0\.5; expected"),
+        ('kind = "paused_controller"\nat_s = 1\nfor_s = 1\ngpu = 0', r"gpu: unknown key; "),
+        ('kind = "lost_messages"\nat_s = 1\ngpu = 0\nlose = "x"', "expected one of actions"),
+    ],
+)  # fmt: skip
+def test_a_fault_that_cannot_be_is_named(write, fault, message):
+    path = write()
+    path.write_text(path.read_text() + f"\n[[faults]]\n{fault}\n")
+    with pytest.raises(ScenarioError, match=message):
+        load_scenario(path)
+
+
+def test_a_policy_that_cannot_hear_of_a_loss_is_refused_where_a_worker_is_killed(write, tmp_path):
+    (tmp_path / "deaf.py").write_text(
+        "import msgspec\nclass Deaf:\n    class Params(msgspec.Struct): pass\n"
+        "    def __init__(self, params): pass\n"
+        "    def on_start(self, *event): pass\n    on_request = on_result = on_wake = on_start\n"
+    )
+    path = write()
+    path.write_text(
+        path.read_text() + '\n[[faults]]\nkind = "worker_killed"\nat_s = 1.0\ngpu = 0\n'
+    )
+    with pytest.raises(ScenarioError, match="policy Deaf has no on_worker"):
+        load_scenario(path).choose([f"{tmp_path}/deaf.py:Deaf"])

@@ -14,12 +14,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from profiles.durations import Constant, Durations, Quantiles, Samples
+from scheduler.faults import (
+    DelayedMessages,
+    DeviceError,
+    Fault,
+    LostMessages,
+    PausedController,
+    SlowGpu,
+    StalledCopy,
+    WorkerKilled,
+)
 from scheduler.ledger import Actions
 from scheduler.memory import Contiguous
 from scheduler.policies import POLICIES
 from scheduler.records import (
     FOREVER,
     Action,
+    Change,
     GpuInfo,
     Infer,
     ModelInfo,
@@ -28,6 +39,7 @@ from scheduler.records import (
     Request,
     Result,
     Status,
+    WorkerChange,
 )
 from sim.cluster import Client, Delays
 from sim.gpu import SimGpu
@@ -47,7 +59,7 @@ def examples(daily: int) -> settings:
 class Case(NamedTuple):
     """A world and its traffic. arrivals: (ns, model, stream).
 
-    contiguous: a model has to lie in one piece.
+    contiguous: a model has to lie in one piece. faults: what goes wrong.
     """
 
     gpus: int
@@ -61,6 +73,7 @@ class Case(NamedTuple):
     drain_ns: int
     seed: int
     contiguous: bool = False
+    faults: tuple[Fault, ...] = ()
 
     @property
     def stop_ns(self) -> int:
@@ -84,6 +97,7 @@ class Case(NamedTuple):
             slo_ns=self.slo_ns,
             record=record,
             gpu_kind=partial(SimGpu, memory=Contiguous if self.contiguous else None),
+            faults=self.faults,
         )
 
 
@@ -189,6 +203,44 @@ def cases(
     )
 
 
+_SPAN_S = st.sampled_from([0.001, 0.005, 0.03, 0.2])
+
+
+@st.composite
+def with_faults(draw: Any, of: st.SearchStrategy[Case], *, kills: int = 3) -> Case:
+    """A world in which workers die and most of them come back, and other things go wrong."""
+    case = draw(of)
+    gpu = st.integers(0, case.gpus - 1)
+    at_s = st.integers(0, case.end_ns).map(lambda ns: ns / 1e9)
+    killed = st.builds(
+        WorkerKilled, at_s=at_s, gpu=gpu, back_after_s=st.one_of(st.none(), _SPAN_S, _SPAN_S)
+    )
+    other = st.one_of(
+        st.builds(DeviceError, at_s=at_s, gpu=gpu, batches=st.integers(1, 3)),
+        st.builds(StalledCopy, at_s=at_s, gpu=gpu, for_s=_SPAN_S),
+        st.builds(
+            SlowGpu, at_s=at_s, gpu=gpu, for_s=_SPAN_S, factor=st.sampled_from([1.0, 1.5, 4.0])
+        ),
+        st.builds(
+            DelayedMessages,
+            at_s=at_s,
+            gpu=gpu,
+            for_s=_SPAN_S,
+            delay_ms=st.sampled_from([0.1, 3.0, 40.0]),
+        ),
+        st.builds(
+            LostMessages,
+            at_s=at_s,
+            gpu=gpu,
+            lose=st.sampled_from(["actions", "results"]),
+            count=st.integers(1, 4),
+        ),
+        st.builds(PausedController, at_s=at_s, for_s=_SPAN_S),
+    )
+    faults = draw(st.lists(killed, min_size=1, max_size=kills)) + draw(st.lists(other, max_size=3))
+    return case._replace(faults=tuple(faults))
+
+
 # ---- policies
 
 
@@ -244,6 +296,7 @@ class Recorder:
         self.emitted: list[tuple[int, int, Action]] = []
         """(when, GPU, action)."""
         self.results: list[tuple[int, Result]] = []
+        self.changes: list[tuple[int, WorkerChange]] = []
 
     def _after(self, now_ns: int, out: Actions) -> None:
         assert now_ns == out.now_ns
@@ -278,6 +331,11 @@ class Recorder:
         self._policy.on_wake(now_ns, key, out)
         self._after(now_ns, out)
 
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        self.changes.append((now_ns, change))
+        self._policy.on_worker(now_ns, change, out)
+        self._after(now_ns, out)
+
 
 class Hostile:
     """A policy that emits what it likes, sense and nonsense, by dice of its own.
@@ -296,6 +354,7 @@ class Hostile:
         self._alive: dict[int, int] = {}  # request -> its model
         self._carrier: dict[int, int] = {}  # task -> id of the action in flight
         self._served: set[int] = set()
+        self._lost: set[int] = set()
         self.refused = 0
         often = [self._infer] * 4 + [self._answer] * 3 + [self._move, self._wake] * 2
         self._calls = [*often, self._reject]
@@ -330,6 +389,13 @@ class Hostile:
         self._act(now_ns, out)
 
     def on_wake(self, now_ns: int, key: Hashable, out: Actions) -> None:
+        self._act(now_ns, out)
+
+    def on_worker(self, now_ns: int, change: WorkerChange, out: Actions) -> None:
+        if change.change is Change.LOST:
+            self._lost.add(change.gpu)
+        else:
+            self._lost.remove(change.gpu)
         self._act(now_ns, out)
 
     def _act(self, now_ns: int, out: Actions) -> None:
@@ -379,6 +445,8 @@ class Hostile:
         wrong = set()
         if lane not in lanes:
             wrong.add(Refusal.UNKNOWN_LANE)
+        elif lane in self._lost:  # here lane i is GPU i
+            wrong.add(Refusal.WORKER_LOST)
         if not 0 <= model < models:
             wrong.add(Refusal.UNKNOWN_MODEL)
         return lane, model, wrong

@@ -225,3 +225,34 @@ def test_the_verdict_does_not_depend_on_where_flushes_fall(seed):
         assert audit(*cut()).unchecked == 0
         with pytest.raises(InvariantError, match="2 pages in use of 1"):
             audit(*cut(), pages_of_gpu=(1, 2))
+
+
+# -- workers that die
+
+
+def loads_twice(lost_at: int | None) -> None:
+    found = Audit(pages_of_model=[2], pages_of_gpu=[2, 2])
+    found.actions(actions_of([action(0, "load", start=0, end=10)]))
+    if lost_at is not None:
+        found.worker_lost(0, lost_at)
+    found.actions(actions_of([action(1, "load", start=30, end=40)]))
+    found.finish(arrivals=0)
+
+
+def test_a_worker_that_died_comes_back_empty():
+    loads_twice(lost_at=20)
+    with pytest.raises(InvariantError, match="already on the GPU"):
+        loads_twice(lost_at=None)
+
+
+def test_what_a_worker_brings_after_its_loss_counts_from_nothing():
+    with pytest.raises(InvariantError, match="already on the GPU"):
+        loads_twice(lost_at=5)  # the first load ends after it, so it is the new worker's
+
+
+def test_a_worker_may_die_more_than_once():
+    found = Audit(pages_of_model=[2], pages_of_gpu=[2])
+    for i in range(3):
+        found.actions(actions_of([action(i, "load", start=100 * i, end=100 * i + 10)]))
+        found.worker_lost(0, 100 * i + 50)
+    found.finish(arrivals=0)

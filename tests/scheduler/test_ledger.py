@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.ledger import Controller
+from scheduler.ledger import Controller, lost
 from scheduler.records import (
     FOREVER,
+    Change,
     GpuInfo,
     ModelInfo,
     Reason,
@@ -16,6 +17,7 @@ from scheduler.records import (
     Result,
     Status,
     Why,
+    WorkerChange,
 )
 
 GPUS = (GpuInfo(0, (0,), 100),)
@@ -171,3 +173,23 @@ def test_a_reason_that_does_not_exist_is_refused_and_the_request_lives_on(
     assert controller.out.refusals[Refusal.UNKNOWN_REASON] == 1
     assert not controller.out.ended
     assert controller.out.reject(0, Reason.DEADLINE)
+
+
+def test_what_a_lost_worker_held_is_gone_and_nothing_may_be_sent_to_it(
+    controller: Controller,
+) -> None:
+    controller.out.load(0, 0, 100, FOREVER, 10)
+    done(controller)
+    infer(controller)
+    _, action = controller.out.sent.pop()
+
+    controller.worker(150, WorkerChange(0, Change.LOST))
+    controller.result(150, lost(action, 150, Why.WORKER_LOST))
+
+    assert controller.out.load(0, 0, 150, FOREVER, 10) is None
+    assert controller.out.refusals[Refusal.WORKER_LOST] == 1
+    assert not controller.out.work  # the requests are the policy's again
+    controller.request(160, Request(3, 0, 160, 1000))
+    assert controller.out.live[3].cold
+    controller.worker(170, WorkerChange(0, Change.BACK))
+    assert controller.out.load(0, 0, 170, FOREVER, 10) is not None

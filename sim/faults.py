@@ -1,0 +1,199 @@
+"""A simulated cluster in which things go wrong, as a scenario's `[[faults]]` say.
+
+What a fault is stands in `scheduler/faults.py`. A cluster without faults has none of this in its
+hot path but one look at `SimGpu.trouble` for each action.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import simpy
+
+from scheduler.faults import (
+    HEARTBEAT_NS,
+    DelayedMessages,
+    DeviceError,
+    Fault,
+    LostMessages,
+    PausedController,
+    SlowGpu,
+    StalledCopy,
+    WorkerKilled,
+)
+from scheduler.ledger import lost
+from scheduler.records import Action, Change, Result, Why, WorkerChange
+from scheduler.rows import write_action
+from sim.cluster import Cluster
+from sim.trouble import Trouble
+
+
+class _Link:
+    """The way between the controller and one worker, there and back. Nothing overtakes on it."""
+
+    def __init__(self) -> None:
+        self.delayed_until_ns = 0
+        self.delay_ns = 0
+        self.actions_to_lose = 0
+        self.results_to_lose = 0
+        self.last_there_ns = 0
+        self.last_back_ns = 0
+
+    def extra_ns(self, now_ns: int) -> int:
+        """How much longer a message takes that is sent now."""
+        return self.delay_ns if now_ns < self.delayed_until_ns else 0
+
+
+class FaultyCluster(Cluster):
+    """See the module's text. faults: in any order. The rest as for Cluster."""
+
+    def __init__(self, *args: Any, faults: Sequence[Fault], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._faults = faults
+        self._links = [_Link() for _ in self._gpus]
+        self._outstanding: dict[int, tuple[int, Action]] = {}  # by action id: GPU, action
+        self._dead: set[int] = set()
+        # An inbox is needed where the controller may be away.
+        self._has_cost |= any(isinstance(fault, PausedController) for fault in faults)
+        for gpu in self._gpus:
+            gpu.trouble = Trouble()
+
+    def run(self, end_ns: int, drain_ns: int) -> None:
+        for fault in self._faults:
+            self.env.call_in(fault.at_ns, partial(self._happens, fault))
+        super().run(end_ns, drain_ns)
+
+    def _happens(self, fault: Fault, event: simpy.Event) -> None:
+        now_ns = self.env.now
+        if isinstance(fault, PausedController):
+            until_ns = now_ns + round(fault.for_s * 1e9)
+            self._busy_until_ns = max(self._busy_until_ns, until_ns)
+            return
+        if isinstance(fault, WorkerKilled):
+            self._kill(now_ns, fault)
+            return
+        link, trouble = self._links[fault.gpu], self._gpus[fault.gpu].trouble
+        assert trouble is not None, "made in __init__, and kept by _back"
+        if isinstance(fault, DeviceError):
+            trouble.errors += fault.batches
+        elif isinstance(fault, StalledCopy):
+            trouble.stalled_until_ns = now_ns + round(fault.for_s * 1e9)
+        elif isinstance(fault, SlowGpu):
+            trouble.slow_until_ns = now_ns + round(fault.for_s * 1e9)
+            trouble.factor = fault.factor
+        elif isinstance(fault, DelayedMessages):
+            link.delayed_until_ns = now_ns + round(fault.for_s * 1e9)
+            link.delay_ns = round(fault.delay_ms * 1e6)
+        else:
+            assert isinstance(fault, LostMessages)
+            if fault.lose == "actions":
+                link.actions_to_lose += fault.count
+            else:
+                link.results_to_lose += fault.count
+
+    # ---- a worker's death
+
+    def _kill(self, now_ns: int, fault: WorkerKilled) -> None:
+        gpu = fault.gpu
+        if gpu in self._dead:
+            return
+        self._dead.add(gpu)
+        self._gpus[gpu].crash()
+        # What it has sent before is on its way, and comes first.
+        known_ns = max(now_ns + self._result_ns, self._links[gpu].last_back_ns)
+        self.env.call_in(known_ns - now_ns, partial(self._is_lost, gpu))
+        if fault.back_after_s is not None:
+            back_ns = max(now_ns + round(fault.back_after_s * 1e9) + self._result_ns, known_ns)
+            self.env.call_in(back_ns - now_ns, partial(self._is_back, gpu))
+
+    def _is_lost(self, gpu: int, event: simpy.Event) -> None:
+        self._handle(self._lose, gpu)
+
+    def _lose(self, now_ns: int, gpu: int) -> None:
+        """The controller handles the loss; until now it may have sent actions into the void."""
+        self._sink.worker_lost(gpu, now_ns)
+        self.controller.worker(now_ns, WorkerChange(gpu, Change.LOST))
+        for at, action in list(self._outstanding.values()):
+            if at == gpu:
+                self._settle(now_ns)
+                result = lost(action, now_ns, Why.WORKER_LOST)
+                self._write(result)
+                self.controller.result(now_ns, result)
+
+    def _is_back(self, gpu: int, event: simpy.Event) -> None:
+        self._handle(self._return, gpu)
+
+    def _return(self, now_ns: int, gpu: int) -> None:
+        """The controller takes the new worker on."""
+        self._dead.remove(gpu)
+        self._gpus[gpu] = self._gpus[gpu].anew()
+        self.controller.worker(now_ns, WorkerChange(gpu, Change.BACK))
+
+    # ---- messages
+
+    def _send(self, now_ns: int, cost_ns: int) -> None:
+        sent_ns = now_ns + cost_ns
+        for gpu, action in self._out.sent:
+            self._sent_ns[action.id] = sent_ns
+            self._outstanding[action.id] = (gpu, action)
+            link = self._links[gpu]
+            if link.actions_to_lose and gpu not in self._dead:
+                link.actions_to_lose -= 1
+                missed_ns = _second_heartbeat_ns(sent_ns) + self._result_ns
+                self.env.call_in(missed_ns - now_ns, partial(self._is_missed, action))
+                continue
+            there_ns = sent_ns + self._delays.controller_to_worker_ns + link.extra_ns(sent_ns)
+            link.last_there_ns = there_ns = max(there_ns, link.last_there_ns)
+            if there_ns > now_ns:
+                self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
+            else:
+                self._gpus[gpu].submit(now_ns, action)
+        self._out.sent.clear()
+
+    def _is_missed(self, action: Action, event: simpy.Event) -> None:
+        self._hear(lost(action, self.env.now, Why.MESSAGE_LOST))
+
+    def _deliver(self, gpu: int, action: Action, event: simpy.Event) -> None:
+        if action.id in self._outstanding:  # else declared lost: its worker has died since
+            super()._deliver(gpu, action, event)
+
+    def _report(self, result: Result) -> None:
+        if self._truth is not None:
+            self._say(self._truth, result)
+        now_ns = self.env.now
+        link = self._links[self._out.gpu_of_lane[result.action.lane]]
+        back_ns = now_ns + self._result_ns + link.extra_ns(now_ns)
+        if link.results_to_lose:
+            link.results_to_lose -= 1
+            # Sent again, and again after what was sent meanwhile.
+            again_ns = _second_heartbeat_ns(now_ns) + self._result_ns
+            self.env.call_in(again_ns - now_ns, partial(self._receive, result))
+            return
+        link.last_back_ns = back_ns = max(back_ns, link.last_back_ns)
+        self.env.call_in(back_ns - now_ns, partial(self._receive, result))
+
+    def _receive(self, result: Result, event: simpy.Event) -> None:
+        self._hear(result)
+
+    def _hear(self, result: Result) -> None:
+        """The controller learns what became of an action, if it has not been told before."""
+        if result.action.id in self._outstanding:
+            self._write(result)
+            self._handle(self.controller.result, result)
+
+    def _write(self, result: Result) -> None:
+        action_id = result.action.id
+        gpu, _ = self._outstanding.pop(action_id)
+        write_action(self._sink, result, gpu, self._sent_ns.pop(action_id))
+
+    # ---- a controller that is away
+
+    def _next_event(self, event: simpy.Event) -> None:
+        if self.env.now < self._busy_until_ns:
+            self._call_when_free()
+        else:
+            super()._next_event(event)
+
+
+def _second_heartbeat_ns(after_ns: int) -> int:
+    return (after_ns // HEARTBEAT_NS + 2) * HEARTBEAT_NS
