@@ -15,18 +15,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 import zmq
 
+from executor.lateness import Lateness
 from executor.offset import Offset
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
     Do,
+    FromWorker,
+    Happens,
     Hello,
     Ping,
     Pong,
@@ -40,23 +45,41 @@ from executor.wire import (
     decode_from_worker,
     encode,
 )
+from scheduler.faults import (
+    HEARTBEAT_NS,
+    DelayedMessages,
+    Fault,
+    LostMessages,
+    PausedController,
+    WorkerKilled,
+)
 from scheduler.journal import Record, Recorder
-from scheduler.ledger import Controller
+from scheduler.ledger import Controller, lost
 from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
     Action,
+    Change,
     GpuInfo,
     ModelInfo,
     Request,
     Result,
     Status,
     Unload,
+    Why,
+    WorkerChange,
 )
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 
-PING_NS: Final = 100_000_000
-"""A worker hears from us this often at least, or it takes us for gone."""
+SILENT_NS: Final = 1_000_000_000
+"""A worker that leaves a ping unanswered for so long, beyond the time that its actions are expected
+to take, is lost."""
+
+AT_A_TIME: Final = 64
+"""Requests that are handled before the workers are listened to again."""
+
+ASKED: Final = 1_000
+"""Actions that a ping asks for, at most."""
 
 START_S: Final = 120.0
 """Workers have this long to come up: to import torch, make models and run each until it is warm."""
@@ -66,31 +89,49 @@ class LiveError(Exception):
     """The live run can't go on, in one line."""
 
 
-class Start(NamedTuple):
-    """How punctual an action was: ns between when it could begin and when it began, and whether
-    it missed its window for a late message, a late start, or an overrun of those before it."""
+class _State(IntEnum):
+    """How far a worker has come."""
 
-    late_ns: int
-    missed: str
+    ABSENT = 0
+    GREETED = 1
+    """It has said hello, and was told what to be ready for."""
+    TIMED = 2
+    """It is ready; its clock is being compared with ours."""
+    SERVING = 3
 
 
 class _Peer:
-    """A worker as the controller knows it."""
+    """A worker as the controller knows it.
 
-    __slots__ = ("address", "in_force", "offset", "ready")
+    offset_ns: its clock at the start of the run. unanswered_ns: when the oldest ping was sent that
+    it has not answered; FOREVER if there is none.
+    """
+
+    __slots__ = (
+        "actions_to_lose", "address", "delay_ns", "delayed_until_ns", "in_force", "last_back_ns",
+        "last_there_ns", "lost_ns", "offset", "offset_ns", "results_to_lose", "state",
+        "unanswered_ns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.address: bytes | None = None
         self.in_force: dict[str, str] = {}
         self.offset = Offset()
-        self.ready = False
+        self.offset_ns = 0
+        self.state = _State.ABSENT
+        self.unanswered_ns = FOREVER
+        self.lost_ns = 0
+        # What the scenario's faults do to its messages.
+        self.delayed_until_ns = self.delay_ns = self.last_there_ns = self.last_back_ns = 0
+        self.actions_to_lose = self.results_to_lose = 0
 
 
 class LiveCluster:
     """One live run. Build it, bind it, start workers, call `run` once.
 
     setups: what each worker is to know, by GPU. chunks: arrivals of the open loop, as in
-    sim.cluster.OpenLoop; slo_ns: by stream and model.
+    sim.cluster.OpenLoop; slo_ns: by stream and model. faults: what goes wrong; kill: ends a worker
+    at once, and starts another when the fault says so.
     """
 
     def __init__(
@@ -104,6 +145,8 @@ class LiveCluster:
         sink: Sink,
         policy_rng: np.random.Generator,
         record: Callable[[Record], None] | None = None,
+        faults: Sequence[Fault] = (),
+        kill: Callable[[WorkerKilled], None] = lambda fault: None,
     ) -> None:
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
@@ -114,9 +157,16 @@ class LiveCluster:
         """Requests that clients have sent."""
         self.dropped = 0
         """Messages that were none."""
-        self.starts: list[Start] = []
-        """Of every action that was done or missed its window."""
-        self.arrival_late_ns: list[int] = []
+        self.stale = 0
+        """Results that came after their worker had been declared lost."""
+        self.away_ns: list[int] = []
+        """How long each worker that was lost and came back was away."""
+        self.starts = Lateness()
+        """How long after an action could begin it began; of those that were done."""
+        self.missed: Counter[str] = Counter()
+        """Actions that missed their windows: for a late message, a late start, or an overrun of
+        those before them."""
+        self.arrivals = Lateness()
         """How long after its time each request was handled."""
         self.device_errors: Counter[str] = Counter()
         """What went wrong on devices, in their words."""
@@ -130,12 +180,17 @@ class LiveCluster:
         )
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
-        self._timers: list[tuple[int, int, Hashable]] = []
+        self._timers: list[tuple[int, int, Callable[[int], None]]] = []
         self._seq = 0
         self._peers = [_Peer() for _ in gpus]
         self._gpu_of: dict[bytes, int] = {}
         self._epoch_ns = 0
-        self._offsets_ns: list[int] = []  # each worker's clock less ours, fixed for the run
+        self._faults = faults
+        self._kill = kill
+        self._lost_ids: set[int] = set()
+        self._unreachable: set[int] = set()
+        self._last_ping_ns = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -189,12 +244,26 @@ class LiveCluster:
         self._socket.close(linger=500)
         self._context.term()
 
+    def gone(self, gpu: int) -> None:
+        """A worker's process has ended. May be called from any thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # it closes just now
+                loop.call_soon_threadsafe(self._guarded, partial(self._ended, gpu))
+
+    def fail(self, why: str) -> None:
+        """The run cannot go on. May be called from any thread."""
+        self._failure = LiveError(why)
+
     async def _run(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.add_reader(int(self._socket.getsockopt(zmq.FD)), self._guarded, self._read)
         await self._gather()
         self._epoch_ns = time.monotonic_ns()
-        self._offsets_ns = [peer.offset.offset_ns + self._epoch_ns for peer in self._peers]
+        for peer in self._peers:
+            peer.state, peer.offset_ns = _State.SERVING, peer.offset.offset_ns + self._epoch_ns
+        for fault in self._faults:
+            self._at(fault.at_ns, partial(self._happens, fault))
         try:
             self.controller.start(0)
             self._settle(0)
@@ -207,10 +276,14 @@ class LiveCluster:
         end_ns = time.monotonic_ns() + round(START_S * 1e9)
         while not all(peer.offset.exchanges >= Offset.KEPT for peer in self._peers):
             self._read()
-            self._ping()
+            for gpu, peer in enumerate(self._peers):
+                if peer.state is _State.TIMED:
+                    self._tell(gpu, Ping(time.monotonic_ns()))
             self._raise_failure()
             if time.monotonic_ns() > end_ns:
-                missing = [gpu for gpu, peer in enumerate(self._peers) if not peer.ready]
+                missing = [
+                    gpu for gpu, peer in enumerate(self._peers) if peer.state is not _State.TIMED
+                ]
                 raise LiveError(f"workers {missing} did not come up within {START_S:g} s")
             await asyncio.sleep(0.005)
 
@@ -219,25 +292,26 @@ class LiveCluster:
         coming = next(self._coming, None)
         next_watch_ns = next_ping_ns = 0
         while True:
+            # Results first: if more comes than can be handled, what is done must not wait.
+            self._read()
+            self._raise_failure()
             now_ns = self.now_ns
-            while coming is not None and coming[0] <= now_ns:
+            for _ in range(AT_A_TIME):
+                if coming is None or coming[0] > now_ns:
+                    break
                 self._arrive(now_ns, *coming)
                 coming = next(self._coming, None)
                 now_ns = self.now_ns
             while self._timers and self._timers[0][0] <= now_ns:
-                at_ns, _, key = heapq.heappop(self._timers)
-                if self._wakes.get(key) == at_ns:  # otherwise replaced
-                    del self._wakes[key]
-                    self.controller.wake(now_ns, key)
-                    self._settle(now_ns)
-                    now_ns = self.now_ns
-            self._read()
-            self._raise_failure()
+                heapq.heappop(self._timers)[2](now_ns)
+                now_ns = self.now_ns
             if now_ns >= next_ping_ns:
-                next_ping_ns = now_ns + PING_NS
-                self._ping()
+                next_ping_ns = now_ns + HEARTBEAT_NS
+                self._heartbeat(now_ns)
+            while self._unreachable:
+                self._lose(self._unreachable.pop())
             if now_ns >= next_watch_ns:
-                next_watch_ns = now_ns + PING_NS
+                next_watch_ns = now_ns + HEARTBEAT_NS
                 if watch(now_ns):
                     return True
             idle = coming is None and not self._out.live
@@ -255,7 +329,7 @@ class LiveCluster:
         deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, model, at_ns, deadline_ns, stream)
         self.arrived += 1
-        self.arrival_late_ns.append(now_ns - at_ns)
+        self.arrivals.add(now_ns - at_ns)
         self.controller.request(now_ns, request)
         self._settle(now_ns)
 
@@ -266,34 +340,147 @@ class LiveCluster:
             by_gpu: dict[int, list[Action]] = {}
             for gpu, action in out.sent:
                 self._in_flight[action.id] = (gpu, action, now_ns)
-                offset_ns = self._offsets_ns[gpu]
-                by_gpu.setdefault(gpu, []).append(_by_clock(action, offset_ns))
+                by_gpu.setdefault(gpu, []).append(action)
             out.sent.clear()
             for gpu, actions in by_gpu.items():
-                self._tell(gpu, Do(actions))
+                peer = self._peers[gpu]
+                kept = actions
+                if peer.actions_to_lose:
+                    kept = actions[peer.actions_to_lose :]
+                    peer.actions_to_lose -= len(actions) - len(kept)
+                if kept:
+                    self._tell(gpu, Do(peer.offset_ns, kept))
         if out.ended:
             write_ended(self._sink, out.ended, now_ns)
             out.ended.clear()
         for at_ns, key in out.wakes:
             self._wakes[key] = at_ns
-            self._seq += 1
-            heapq.heappush(self._timers, (at_ns, self._seq, key))
+            self._at(at_ns, partial(self._wake, at_ns, key))
         out.wakes.clear()
+
+    def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
+        """Call back at that time, with the time that it is then."""
+        self._seq += 1
+        heapq.heappush(self._timers, (at_ns, self._seq, call))
+
+    def _wake(self, at_ns: int, key: Hashable, now_ns: int) -> None:
+        if self._wakes.get(key) == at_ns:  # otherwise replaced
+            del self._wakes[key]
+            self.controller.wake(now_ns, key)
+            self._settle(now_ns)
 
     # ---- workers
 
     def _tell(self, gpu: int, message: ToWorker) -> None:
-        address = self._peers[gpu].address
-        assert address is not None
+        peer = self._peers[gpu]
+        if peer.delay_ns:
+            now_ns = self.now_ns
+            extra_ns = peer.delay_ns if now_ns < peer.delayed_until_ns else 0
+            due_ns = max(now_ns + extra_ns, peer.last_there_ns)
+            if due_ns > now_ns:
+                peer.last_there_ns = due_ns
+                self._at(due_ns, lambda _: self._post(gpu, peer.address, message))
+                return
+        self._post(gpu, peer.address, message)
+
+    def _post(self, gpu: int, address: bytes | None, message: ToWorker) -> None:
+        """Put a message on the wire. A worker that cannot be reached is lost, a little later."""
+        if address is None or address != self._peers[gpu].address:
+            return
         try:
             self._socket.send_multipart([address, encode(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            raise LiveError(f"worker {gpu} cannot be reached: {error}") from None
+        except zmq.ZMQError:
+            self._unreachable.add(gpu)
 
-    def _ping(self) -> None:
+    def _heartbeat(self, now_ns: int) -> None:
+        """Ask every worker for a sign of life, and for the results that it owes."""
+        # If we were away ourselves, its answers may still be on their way to us.
+        away = now_ns - self._last_ping_ns > 3 * HEARTBEAT_NS
         for gpu, peer in enumerate(self._peers):
-            if peer.ready:
-                self._tell(gpu, Ping(self.now_ns))
+            if peer.state is _State.SERVING:
+                if away:
+                    peer.unanswered_ns = FOREVER
+                elif now_ns - peer.unanswered_ns > SILENT_NS:
+                    work_ns = sum(
+                        action.expected_ns
+                        for at, action, _ in self._in_flight.values()
+                        if at == gpu
+                    )
+                    if now_ns - peer.unanswered_ns > SILENT_NS + work_ns:
+                        self._lose(gpu)
+                        continue
+                owed = [
+                    id
+                    for id, (at, _, sent_ns) in self._in_flight.items()
+                    if at == gpu and sent_ns < self._last_ping_ns
+                ]
+                peer.unanswered_ns = min(peer.unanswered_ns, now_ns)
+                self._tell(gpu, Ping(time.monotonic_ns(), owed[:ASKED]))
+            elif peer.state is _State.TIMED:
+                self._tell(gpu, Ping(time.monotonic_ns()))
+        self._last_ping_ns = now_ns
+
+    def _ended(self, gpu: int) -> None:
+        self._read()  # what it has said before comes first
+        peer = self._peers[gpu]
+        if not self._epoch_ns:
+            raise LiveError(f"worker {gpu} ended before the run began")
+        if peer.address is not None:
+            self._gpu_of.pop(peer.address, None)
+        if peer.state is _State.SERVING:
+            self._lose(gpu)
+        peer.state, peer.address = _State.ABSENT, None
+
+    def _lose(self, gpu: int) -> None:
+        """A worker is gone, or silent for too long: what is open on it is lost."""
+        peer = self._peers[gpu]
+        if peer.state is not _State.SERVING:
+            return
+        now_ns = self.now_ns
+        peer.state, peer.lost_ns, peer.unanswered_ns = _State.ABSENT, now_ns, FOREVER
+        self._sink.worker_lost(gpu, now_ns)
+        self.controller.worker(now_ns, WorkerChange(gpu, Change.LOST))
+        self._settle(now_ns)
+        open_ = [action for at, action, _ in self._in_flight.values() if at == gpu]
+        for action in open_:
+            self._lost_ids.add(action.id)
+            self._is_lost(action, Why.WORKER_LOST, now_ns)
+
+    def _is_lost(self, action: Action, why: Why, now_ns: int) -> None:
+        gpu, _, sent_ns = self._in_flight.pop(action.id)
+        result = lost(action, now_ns, why)
+        write_action(self._sink, result, gpu, sent_ns)
+        self.controller.result(now_ns, result)
+        self._settle(now_ns)
+
+    def _is_back(self, gpu: int) -> None:
+        """A worker is ready, its clock is known, and it is empty."""
+        peer = self._peers[gpu]
+        peer.state = _State.SERVING
+        peer.offset_ns = peer.offset.offset_ns + self._epoch_ns
+        now_ns = self.now_ns
+        self.away_ns.append(now_ns - peer.lost_ns)
+        self.controller.worker(now_ns, WorkerChange(gpu, Change.BACK))
+        self._settle(now_ns)
+
+    def _happens(self, fault: Fault, now_ns: int) -> None:
+        """One of the scenario's faults is due."""
+        if isinstance(fault, PausedController):
+            time.sleep(fault.for_s)
+        elif isinstance(fault, WorkerKilled):
+            self._kill(fault)
+        elif isinstance(fault, DelayedMessages):
+            peer = self._peers[fault.gpu]
+            peer.delayed_until_ns = now_ns + round(fault.for_s * 1e9)
+            peer.delay_ns = round(fault.delay_ms * 1e6)
+        elif isinstance(fault, LostMessages):
+            peer = self._peers[fault.gpu]
+            if fault.lose == "actions":
+                peer.actions_to_lose += fault.count
+            else:
+                peer.results_to_lose += fault.count
+        elif self._peers[fault.gpu].state is _State.SERVING:
+            self._tell(fault.gpu, Happens(fault))
 
     def _guarded(self, handler: Callable[[], None]) -> None:
         """A callback of the loop's: what goes wrong in it ends the run, not just the callback."""
@@ -324,50 +511,97 @@ class LiveCluster:
                 continue
             gpu = self._gpu_of.get(address)
             if gpu is None:
-                self.dropped += 1
-            elif isinstance(message, Reports):
-                for report in message.reports:
-                    self._reported(gpu, report)
-            elif isinstance(message, Pong):
-                if not self._epoch_ns:  # in a run the estimate stays: windows may not move
-                    self._peers[gpu].offset.add(message.sent_ns, message.at_ns, self.now_ns)
-            elif isinstance(message, Unable):
-                raise LiveError(f"worker {gpu}: {message.reason}")
-            else:
-                assert isinstance(message, Ready)
-                self._peers[gpu].ready = True
-                self._peers[gpu].in_force |= message.in_force
+                self._dropped(message)
+                continue
+            peer = self._peers[gpu]
+            if peer.delay_ns:
+                now_ns = self.now_ns
+                extra_ns = peer.delay_ns if now_ns < peer.delayed_until_ns else 0
+                due_ns = max(now_ns + extra_ns, peer.last_back_ns)
+                if due_ns > now_ns:
+                    peer.last_back_ns = due_ns
+                    self._at(due_ns, partial(self._hear, gpu, message))
+                    continue
+            self._hear(gpu, message)
+
+    def _dropped(self, message: FromWorker) -> None:
+        """What a worker says that is none of ours, or no more."""
+        if isinstance(message, Reports):
+            self.stale += sum(report.id in self._lost_ids for report in message.reports)
+        self.dropped += not isinstance(message, Reports | Pong)
+
+    def _hear(self, gpu: int, message: FromWorker, _: int = 0) -> None:
+        """A worker has said something."""
+        peer = self._peers[gpu]
+        peer.unanswered_ns = FOREVER
+        if isinstance(message, Reports):
+            for report in message.reports:
+                self._reported(gpu, report)
+        elif isinstance(message, Pong):
+            if peer.state is _State.TIMED:  # later the estimate stays: windows may not move
+                peer.offset.add(message.sent_ns, message.at_ns, time.monotonic_ns())
+                if self._epoch_ns and peer.offset.exchanges < Offset.KEPT:
+                    self._tell(gpu, Ping(time.monotonic_ns()))
+                elif self._epoch_ns:
+                    self._is_back(gpu)
+            elif message.unknown:
+                now_ns = self.now_ns
+                for id in message.unknown:
+                    if id in self._in_flight and self._in_flight[id][0] == gpu:
+                        self._is_lost(self._in_flight[id][1], Why.MESSAGE_LOST, now_ns)
+        elif isinstance(message, Unable):
+            raise LiveError(f"worker {gpu}: {message.reason}")
+        elif isinstance(message, Ready) and peer.state is _State.GREETED:
+            peer.state = _State.TIMED
+            peer.in_force |= message.in_force
+            self._tell(gpu, Ping(time.monotonic_ns()))
+        if peer.state is _State.ABSENT and self._epoch_ns:
+            self._greet(gpu)  # it was only silent: it starts anew, with nothing on it
 
     def _hello(self, address: bytes, hello: Hello) -> None:
-        known = 0 <= hello.gpu < len(self._peers) and self._peers[hello.gpu].address is None
+        known = 0 <= hello.gpu < len(self._peers)
         if hello.version != VERSION or not known:
             self.dropped += 1
             return
         peer = self._peers[hello.gpu]
-        peer.address, peer.in_force = address, hello.in_force
+        if peer.address == address and peer.state is not _State.ABSENT:
+            return  # it says so until it hears from us
+        if peer.state is _State.SERVING:
+            self.dropped += 1  # its place is taken
+            return
+        if peer.address is not None:
+            self._gpu_of.pop(peer.address, None)
+        peer.address, peer.in_force = address, dict(hello.in_force)
         self._gpu_of[address] = hello.gpu
-        self._tell(hello.gpu, self._setups[hello.gpu])
+        self._greet(hello.gpu)
+
+    def _greet(self, gpu: int) -> None:
+        """Tell a worker what to be ready for."""
+        peer = self._peers[gpu]
+        peer.state, peer.offset = _State.GREETED, Offset()
+        self._tell(gpu, self._setups[gpu])
 
     def _reported(self, gpu: int, report: Report) -> None:
+        peer = self._peers[gpu]
         sent = self._in_flight.get(report.id)
         if sent is None or sent[0] != gpu:
-            self.dropped += 1  # of no action that this worker has
+            self.stale += report.id in self._lost_ids  # else heard before, and asked for meanwhile
+            return
+        if peer.results_to_lose:
+            peer.results_to_lose -= 1
             return
         del self._in_flight[report.id]
         _, action, sent_ns = sent
-        offset_ns = self._offsets_ns[gpu]
         result = Result(
-            action,
-            report.status,
-            report.why,
-            report.start_ns - offset_ns,
-            report.end_ns - offset_ns,
-            report.duration_ns,
+            action, report.status, report.why, report.start_ns, report.end_ns, report.duration_ns
         )
         if report.error:
             self.device_errors[report.error] += 1
         if type(action) is not Unload and report.status is not Status.FAILED:
-            self.starts.append(_punctuality(action, report, offset_ns))
+            if report.status is Status.MISSED:
+                self.missed[_why_missed(action, report)] += 1
+            else:
+                self.starts.add(report.start_ns - report.ready_ns)
         write_action(self._sink, result, gpu, sent_ns)
         now_ns = self.now_ns
         self.controller.result(now_ns, result)
@@ -383,21 +617,7 @@ def _in_a_loop() -> bool:
     return True
 
 
-def _by_clock(action: Action, offset_ns: int) -> Action:
-    """The action with its window by the worker's clock."""
-    latest_ns = action.latest_ns
-    changes: dict[str, Any] = {
-        "earliest_ns": action.earliest_ns + offset_ns,
-        "latest_ns": latest_ns if latest_ns == FOREVER else latest_ns + offset_ns,
-    }
-    return msgspec.structs.replace(action, **changes)
-
-
-def _punctuality(action: Action, report: Report, offset_ns: int) -> Start:
-    late_ns = report.start_ns - report.ready_ns
-    if report.status is not Status.MISSED:
-        return Start(late_ns, "")
-    latest_ns = action.latest_ns + offset_ns
-    if report.received_ns > latest_ns:
-        return Start(late_ns, "late message")
-    return Start(late_ns, "overrun" if report.ready_ns > latest_ns else "late start")
+def _why_missed(action: Action, report: Report) -> str:
+    if report.received_ns > action.latest_ns:
+        return "late message"
+    return "overrun" if report.ready_ns > action.latest_ns else "late start"

@@ -1,8 +1,13 @@
 """What the controller and its workers say to each other.
 
 MessagePack, typed and checked on both sides: what does not decode is dropped and counted, never
-believed. There is no pickle on any wire. Times on the wire are the worker's own clock
-(`time.monotonic_ns` there); the controller translates (see `executor/offset.py`).
+believed. There is no pickle on any wire. Times of actions and reports are nanoseconds since the
+start of the run; the worker translates, with the offset that comes along (`executor/offset.py`).
+
+A worker says Hello until it gets a Setup, and is Ready. Pings compare what was sent with what came:
+the controller asks for actions without a result, the worker reports again what it has reported, and
+says which ones it never saw. Ids of actions are never used twice, so what a worker says of the time
+before it was lost names nothing that is open.
 Not here: sockets (`executor/worker.py`, `executor/controller.py`).
 """
 
@@ -11,9 +16,10 @@ from typing import Final, Literal
 import msgspec
 
 from profiles.durations import Durations
+from scheduler.faults import DeviceError, SlowGpu, StalledCopy
 from scheduler.records import Action, Status, Why
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of these messages; a worker of another version is refused."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
@@ -67,22 +73,34 @@ class Unable(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=Tr
 
 
 class Ping(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The controller asks for the time. sent_ns: by its own clock."""
+    """The controller asks for the time. sent_ns: by its own clock.
+
+    asked: actions, sent before the last ping, of which it has no result.
+    """
 
     sent_ns: int
+    asked: list[int] = []
 
 
 class Pong(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The time, by the worker's clock."""
+    """The time, by the worker's clock. unknown: actions that were asked for and never came."""
 
     sent_ns: int
     at_ns: int
+    unknown: list[int] = []
 
 
 class Do(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Actions, with windows by the worker's clock."""
+    """Actions. offset_ns: the worker's clock at the start of the run."""
 
+    offset_ns: int
     actions: list[Action]
+
+
+class Happens(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The device is to misbehave, as the scenario says."""
+
+    fault: DeviceError | StalledCopy | SlowGpu
 
 
 class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -111,7 +129,7 @@ class Stop(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True
 
 
 FromWorker = Hello | Ready | Unable | Pong | Reports
-ToWorker = Setup | Ping | Do | Stop
+ToWorker = Setup | Ping | Do | Happens | Stop
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

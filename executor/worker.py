@@ -24,11 +24,13 @@ import msgspec
 
 from executor.device import DeviceError
 from executor.devices import open_device
+from executor.devices.faulty import FaultyDevice
 from executor.models import ModelError, Sources
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
     Do,
+    Happens,
     Hello,
     Ping,
     Pong,
@@ -42,8 +44,10 @@ from executor.wire import (
     decode_to_worker,
     encode,
 )
+from scheduler.faults import DeviceError as DeviceErrorFault
+from scheduler.faults import SlowGpu, StalledCopy
 from scheduler.memory import Contiguous, Paged
-from scheduler.records import Action, Infer, Load, Result, Status, Unload, Why
+from scheduler.records import FOREVER, Action, Infer, Load, Result, Status, Unload, Why
 from scheduler.worker import ENGINES, Engine, Worker
 
 GUARD_NS: Final = 300_000
@@ -52,6 +56,12 @@ kernel wakes a process up to 0.2 ms late (99th percentile), seldom later."""
 
 SILENCE_S: Final = 5.0
 """A controller that says nothing for so long is gone: it pings several times a second."""
+
+HELLO_NS: Final = 200_000_000
+"""Hello is said this often, until the controller takes the worker on."""
+
+LINGER_MS: Final = 500
+"""The last reports have this long to leave once the controller has said stop."""
 
 _NEVER: Final = 2**63 - 1
 
@@ -72,20 +82,55 @@ class Job:
         self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
         self._begun_ns = [0] * len(ENGINES)  # when the brain let it begin: what its window is for
         self._last_id = -1
+        self._offset_ns = 0
+        self._reported: dict[int, Report] = {}  # since the last ping
+        self._unconfirmed: dict[int, Report] = {}  # before it
 
-    def take(self, actions: list[Action]) -> None:
-        """Actions have come. One that came before is not taken again: ids only rise."""
+    def take(self, actions: list[Action], offset_ns: int = 0) -> None:
+        """Actions have come. One that came before is not taken again: ids only rise.
+
+        offset_ns: our clock at the time that is 0 to them; their windows are put right.
+        """
         now_ns = time.monotonic_ns()
+        self._offset_ns = offset_ns
         for action in actions:
             if action.id <= self._last_id:
                 continue
             self._last_id = action.id
+            action.earliest_ns += offset_ns
+            if action.latest_ns < FOREVER:
+                action.latest_ns += offset_ns
             self._received_ns[action.id] = now_ns
             result = self._brain.submit(now_ns, action)
             if result is not None:
                 if result.status is Status.DONE:
                     self._device.unload(action.model)
                 self._report(result)
+
+    def asked(self, ids: list[int]) -> list[int]:
+        """The controller misses results: report again what was reported. Returns what never came.
+
+        An action without a result is asked for from the second ping after it was sent. So what is
+        not asked for by then has been heard, and is forgotten.
+        """
+        unknown = []
+        for id in ids:
+            report = self._reported.get(id) or self._unconfirmed.get(id)
+            if report is not None:
+                self.reports.append(report)
+            elif id not in self._received_ns:
+                unknown.append(id)
+                self._last_id = max(self._last_id, id)  # should it come yet, it is too late
+        kept = {id: self._unconfirmed[id] for id in ids if id in self._unconfirmed}
+        self._unconfirmed = kept | self._reported
+        self._reported = {}
+        return unknown
+
+    def happens(self, fault: DeviceErrorFault | StalledCopy | SlowGpu) -> None:
+        """The device is to misbehave from now on."""
+        if not isinstance(self._device, FaultyDevice):
+            self._device = FaultyDevice(self._device)
+        self._device.happens(fault)
 
     def step(self) -> None:
         """End what is done, start what may start."""
@@ -152,12 +197,13 @@ class Job:
             ready_ns = received_ns
         else:
             ready_ns = self._ready_ns[Engine.COPY if type(action) is Load else Engine.EXEC]
-        self.reports.append(
-            Report(
-                action.id, result.status, result.why, received_ns, ready_ns,
-                result.start_ns, result.end_ns, result.duration_ns, error,
-            )
+        offset_ns = self._offset_ns
+        report = Report(
+            action.id, result.status, result.why, received_ns - offset_ns, ready_ns - offset_ns,
+            result.start_ns - offset_ns, result.end_ns - offset_ns, result.duration_ns, error,
         )  # fmt: skip
+        self.reports.append(report)
+        self._reported[action.id] = report
 
 
 def serve(address: str, gpu: int, sources: Sources) -> None:
@@ -167,10 +213,11 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
     in_force = _steady()
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.connect(address)
-    socket.send(encode(Hello(VERSION, gpu, os.getpid(), in_force)))
+    hello = encode(Hello(VERSION, gpu, os.getpid(), in_force))
+    hello_ns = 0
+    linger_ms = 0
     descriptor = int(socket.getsockopt(zmq.FD))
     parent = os.getppid()
     heard_ns = time.monotonic_ns()
@@ -187,6 +234,9 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                 wait_ns = min(wait_ns, job.next_ns - time.monotonic_ns() - GUARD_NS)
                 if job.reports:
                     wait_ns = 0
+            elif time.monotonic_ns() >= hello_ns:
+                socket.send(hello, zmq.NOBLOCK)
+                hello_ns = time.monotonic_ns() + HELLO_NS
             # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
             if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 select.select([descriptor], [], [], wait_ns / 1e9)
@@ -198,11 +248,17 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                 heard_ns = time.monotonic_ns()
                 message = _decoded(frame)
                 if isinstance(message, Do) and job is not None:
-                    job.take(message.actions)
+                    job.take(message.actions, message.offset_ns)
                 elif isinstance(message, Ping):
-                    socket.send(encode(Pong(message.sent_ns, time.monotonic_ns())))
+                    unknown = job.asked(message.asked) if job is not None else message.asked
+                    socket.send(encode(Pong(message.sent_ns, time.monotonic_ns(), unknown)))
+                elif isinstance(message, Happens) and job is not None:
+                    job.happens(message.fault)
                 elif isinstance(message, Setup):
                     try:
+                        if job is not None:  # the controller had given us up, and takes us on anew
+                            job.close()
+                            job = None
                         job = Job(message, sources, gpu)
                     except (DeviceError, ModelError) as error:
                         socket.send(encode(Unable(str(error))))
@@ -217,13 +273,14 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                     socket.send(encode(Ready(job.in_force())))
                     heard_ns = time.monotonic_ns()  # models take longer to make than SILENCE_S
                 elif isinstance(message, Stop):
+                    linger_ms = LINGER_MS
                     return
             if os.getppid() != parent or time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
                 return
     finally:
         if job is not None:
             job.close()
-        socket.close()
+        socket.close(linger_ms)
         context.term()
 
 

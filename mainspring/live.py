@@ -6,19 +6,16 @@ they run is the scenario's models.N.model, on the device that the command line n
 Not here: the processes themselves (executor).
 """
 
-import subprocess
-import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from executor.models import SPIN, Sources, known
+from mainspring.crew import Crew
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError, show, suggest
 from mainspring.journal import JournalWriter, header_of
@@ -39,7 +36,8 @@ class Punctuality(msgspec.Struct, frozen=True):
     """How long after an action could begin it began, and what missed its window, and why.
 
     start_late_us: by quantile, over n actions. arrival_late_us: the same for requests, which
-    reach the controller by its own timer.
+    reach the controller by its own timer. workers_away_ms: how long each worker was away that was
+    lost and came back. stale_results: what lost workers said too late.
     """
 
     n: int
@@ -50,6 +48,8 @@ class Punctuality(msgspec.Struct, frozen=True):
     clock_error_us: list[float]
     dropped_messages: int
     device_errors: dict[str, int] = {}
+    workers_away_ms: list[float] = []
+    stale_results: int = 0
 
 
 class Box(NamedTuple):
@@ -107,6 +107,9 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
         handled = ", ".join(f"{q} {us:g}" for q, us in p.arrival_late_us.items())
         missed = ", ".join(f"{n:,} by {why}" for why, n in p.missed.items() if n) or "none"
         print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled}; missed: {missed}")
+        if p.workers_away_ms:
+            away = ", ".join(f"{ms:,.0f}" for ms in p.workers_away_ms)
+            print(f"{one.label}: workers lost and back after ms: {away}")
         for error, n in p.device_errors.items():
             print(f"{one.label}: {n:,} times on a device: {error}")
 
@@ -187,11 +190,16 @@ def _run_one(
             sink=writer,
             policy_rng=generator(spec.seed, Purpose.POLICY),
             record=book.write if book else None,
+            faults=spec.faults,
+            kill=lambda fault: crew.kill(fault),
         )
+        options = [f"--model={name}={code}" for name, code in box.sources.code.items()]
+        options += [f"--weights={name}={file}" for name, file in box.sources.weights.items()]
+        crew = Crew(world.address, len(gpus), options, world.gone, world.fail)
         if book:
             book.write(header_of(scenario, choice, world.controller))
         try:
-            with _workers(world.address, len(gpus), box.sources):
+            with crew:
                 try:
                     interrupted = world.run(
                         round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch
@@ -214,49 +222,26 @@ def _run_one(
     return LiveRun(choice.label, directory, summary, punctuality)
 
 
-@contextmanager
-def _workers(address: str, count: int, sources: Sources) -> Iterator[None]:
-    """Worker processes; none is left when the block ends."""
-    models = [f"--model={name}={code}" for name, code in sources.code.items()]
-    models += [f"--weights={name}={file}" for name, file in sources.weights.items()]
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "executor.worker", address, str(gpu), *models])
-        for gpu in range(count)
-    ]
-    try:
-        yield
-    finally:
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-            process.kill()
-            process.wait()
-
-
 def _seed_of(seed: int, gpu: int) -> int:
     """What a worker's durations are drawn from."""
     return int(generator(seed, Purpose.DURATIONS, gpu).integers(2**62))
 
 
 def _punctuality(world: Any) -> Punctuality:
-    missed = Counter(start.missed for start in world.starts if start.missed)
     return Punctuality(
-        n=len(world.starts),
-        start_late_us=_quantiles([start.late_ns for start in world.starts if not start.missed]),
-        arrival_late_us=_quantiles(world.arrival_late_ns),
-        missed={why: missed[why] for why in ("late message", "late start", "overrun")},
+        n=world.starts.n,
+        start_late_us=_quantiles(world.starts),
+        arrival_late_us=_quantiles(world.arrivals),
+        missed={why: world.missed[why] for why in ("late message", "late start", "overrun")},
         workers=world.in_force,
         clock_error_us=[(ns or 0) / 1e3 for ns in world.clock_errors_ns],
         dropped_messages=world.dropped,
         device_errors=dict(world.device_errors),
+        workers_away_ms=[ns / 1e6 for ns in world.away_ns],
+        stale_results=world.stale,
     )
 
 
-def _quantiles(late_ns: Sequence[int]) -> dict[str, float]:
+def _quantiles(late: Any) -> dict[str, float]:
     """In microseconds, as far as at least 10 values lie beyond."""
-    n = len(late_ns)
-    return {
-        f"p{100 * q:g}": round(float(np.quantile(late_ns, q)) / 1e3, 1)
-        for q in QUANTILES
-        if n * (1 - q) >= 10
-    }
+    return {f"p{100 * q:g}": late.quantile_us(q) for q in QUANTILES if late.n * (1 - q) >= 10}

@@ -25,7 +25,7 @@ def test_what_is_sent_is_what_comes():
     actions = [Load(1, 0, 2, 3, 4, 5), Unload(2, 0, 2, 3, 4, 0), Infer(3, 0, 2, 4, (7, 8), 1, 2, 3)]
     setup = Setup(84, 1, [Bill(7, Constant(8_310_000), {1: Constant(2_730_000)})])
 
-    assert decode_to_worker(encode(Do(actions))) == Do(actions)
+    assert decode_to_worker(encode(Do(9, actions))) == Do(9, actions)
     assert decode_to_worker(encode(setup)) == setup
 
 
