@@ -179,6 +179,7 @@ class LiveCluster:
             for times, models, streams in chunks
         )
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
+        self._outbox: list[list[Action]] = [[] for _ in gpus]
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
         self._seq = 0
@@ -257,7 +258,7 @@ class LiveCluster:
 
     async def _run(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         loop = self._loop = asyncio.get_running_loop()
-        loop.add_reader(int(self._socket.getsockopt(zmq.FD)), self._guarded, self._read)
+        loop.add_reader(int(self._socket.getsockopt(zmq.FD)), self._guarded, self._came)
         await self._gather()
         self._epoch_ns = time.monotonic_ns()
         for peer in self._peers:
@@ -308,8 +309,10 @@ class LiveCluster:
             if now_ns >= next_ping_ns:
                 next_ping_ns = now_ns + HEARTBEAT_NS
                 self._heartbeat(now_ns)
+            self._flush()
             while self._unreachable:
                 self._lose(self._unreachable.pop())
+                self._flush()
             if now_ns >= next_watch_ns:
                 next_watch_ns = now_ns + HEARTBEAT_NS
                 if watch(now_ns):
@@ -337,19 +340,10 @@ class LiveCluster:
         """Carry out what the policy has emitted."""
         out = self._out
         if out.sent:
-            by_gpu: dict[int, list[Action]] = {}
             for gpu, action in out.sent:
                 self._in_flight[action.id] = (gpu, action, now_ns)
-                by_gpu.setdefault(gpu, []).append(action)
+                self._outbox[gpu].append(action)
             out.sent.clear()
-            for gpu, actions in by_gpu.items():
-                peer = self._peers[gpu]
-                kept = actions
-                if peer.actions_to_lose:
-                    kept = actions[peer.actions_to_lose :]
-                    peer.actions_to_lose -= len(actions) - len(kept)
-                if kept:
-                    self._tell(gpu, Do(peer.offset_ns, kept))
         if out.ended:
             write_ended(self._sink, out.ended, now_ns)
             out.ended.clear()
@@ -357,6 +351,21 @@ class LiveCluster:
             self._wakes[key] = at_ns
             self._at(at_ns, partial(self._wake, at_ns, key))
         out.wakes.clear()
+
+    def _flush(self) -> None:
+        """Send what has collected: the busier we are, the more actions go in one message, for a
+        message costs more than all else that is done for a request (benchmarks/controller.py)."""
+        for gpu, actions in enumerate(self._outbox):
+            if not actions:
+                continue
+            peer = self._peers[gpu]
+            kept = actions
+            if peer.actions_to_lose:
+                kept = actions[peer.actions_to_lose :]
+                peer.actions_to_lose -= len(actions) - len(kept)
+            if kept:
+                self._tell(gpu, Do(peer.offset_ns, kept))
+            self._outbox[gpu] = []
 
     def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
         """Call back at that time, with the time that it is then."""
@@ -430,6 +439,7 @@ class LiveCluster:
         if peer.state is _State.SERVING:
             self._lose(gpu)
         peer.state, peer.address = _State.ABSENT, None
+        self._flush()
 
     def _lose(self, gpu: int) -> None:
         """A worker is gone, or silent for too long: what is open on it is lost."""
@@ -438,6 +448,7 @@ class LiveCluster:
             return
         now_ns = self.now_ns
         peer.state, peer.lost_ns, peer.unanswered_ns = _State.ABSENT, now_ns, FOREVER
+        self._outbox[gpu] = []
         self._sink.worker_lost(gpu, now_ns)
         self.controller.worker(now_ns, WorkerChange(gpu, Change.LOST))
         self._settle(now_ns)
@@ -492,6 +503,11 @@ class LiveCluster:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def _came(self) -> None:
+        """Something has come while we waited."""
+        self._read()
+        self._flush()
 
     def _read(self) -> None:
         """Handle every message that has come."""
