@@ -91,8 +91,12 @@ def _assumptions(case: Case) -> Iterator[str]:
     yield (
         f"{n(cluster.gpus, 'GPU')}, with {room:,.2f} GiB for weights on each ({cluster.pages:,} "
         f"pages of {cluster.page_mib} MiB). A GPU executes {lanes}, and loads weights meanwhile. "
-        "All are empty at first, and none fails."
+        "All are empty at first."
     )
+    faults = [
+        f"{words(fault.__struct_config__.tag)} at {fault.at_s:g} s" for fault in spec.faults
+    ]
+    yield f"What goes wrong: {', '.join(faults)}." if faults else "No GPU fails."
     delays = cluster.delays_us
     named = {name: getattr(delays, name) for name in delays.__struct_fields__}
     if not case.live:
