@@ -93,7 +93,9 @@ def _assumptions(case: Case) -> Iterator[str]:
         f"pages of {cluster.page_mib} MiB). A GPU executes {lanes}, and loads weights meanwhile. "
         "All are empty at first."
     )
-    faults = [f"{words(fault.__struct_config__.tag)} at {fault.at_s:g} s" for fault in spec.faults]
+    faults = [
+        f"{words(str(fault.__struct_config__.tag))} at {fault.at_s:g} s" for fault in spec.faults
+    ]
     yield f"What goes wrong: {', '.join(faults)}." if faults else "No GPU fails."
     delays = cluster.delays_us
     named = {name: getattr(delays, name) for name in delays.__struct_fields__}
