@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 Labels = npt.NDArray[np.int64]
 
@@ -58,6 +57,8 @@ class Answers:
         hard = rng.standard_normal((n, 1))
         own = rng.standard_normal((n, models))
         seen = np.sqrt(self._alike) * hard + np.sqrt(1 - self._alike) * own
+        from scipy.special import ndtri  # late: it takes long to load, and few runs need it
+
         wrong = seen > ndtri(1 - np.array(self.errors))
         truth = rng.integers(self.labels, size=n)
         # A shift by 1 to labels - 1 is wrong whatever the truth is.
