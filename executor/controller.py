@@ -208,6 +208,11 @@ class LiveCluster:
         return time.monotonic_ns() - self._epoch_ns
 
     @property
+    def serving(self) -> int:
+        """Workers that are there now."""
+        return sum(peer.state is _State.SERVING for peer in self._peers)
+
+    @property
     def in_force(self) -> list[dict[str, str]]:
         """What holds for each worker's process."""
         return [peer.in_force for peer in self._peers]
@@ -303,9 +308,7 @@ class LiveCluster:
                 self._arrive(now_ns, *coming)
                 coming = next(self._coming, None)
                 now_ns = self.now_ns
-            while self._timers and self._timers[0][0] <= now_ns:
-                heapq.heappop(self._timers)[2](now_ns)
-                now_ns = self.now_ns
+            now_ns = self._due()
             if now_ns >= next_ping_ns:
                 next_ping_ns = now_ns + HEARTBEAT_NS
                 self._heartbeat(now_ns)
@@ -371,6 +374,14 @@ class LiveCluster:
         """Call back at that time, with the time that it is then."""
         self._seq += 1
         heapq.heappush(self._timers, (at_ns, self._seq, call))
+
+    def _due(self) -> int:
+        """Call back what is due. Returns the time that it is then."""
+        now_ns = self.now_ns
+        while self._timers and self._timers[0][0] <= now_ns:
+            heapq.heappop(self._timers)[2](now_ns)
+            now_ns = self.now_ns
+        return now_ns
 
     def _wake(self, at_ns: int, key: Hashable, now_ns: int) -> None:
         if self._wakes.get(key) == at_ns:  # otherwise replaced
@@ -493,7 +504,7 @@ class LiveCluster:
         elif self._peers[fault.gpu].state is _State.SERVING:
             self._tell(fault.gpu, Happens(fault))
 
-    def _guarded(self, handler: Callable[[], None]) -> None:
+    def _guarded(self, handler: Callable[[], object]) -> None:
         """A callback of the loop's: what goes wrong in it ends the run, not just the callback."""
         try:
             handler()

@@ -7,6 +7,7 @@ Not here: what is answered (executor/front.py).
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -40,14 +41,17 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """One front on one address. app: as `build_app` makes it; port 0 takes a free one."""
+    """One front on one address. app: as `build_app` makes it; port 0 takes a free one.
+
+    The address is ours from here on; nobody is let in before `serve`. Raises OSError where it
+    cannot be had.
+    """
 
     def __init__(self, app: Any, host: str, port: int, limits: Limits) -> None:
+        self._socket = _bound(host, port)
         self._server = _Server(
             uvicorn.Config(
                 app,
-                host=host,
-                port=port,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -59,22 +63,33 @@ class HttpServer:
         )
 
     async def serve(self, on_start: Callable[[str], None]) -> None:
-        """Serve until a signal or `stop`. on_start: is told the address once it is open.
-
-        Raises OSError where the address cannot be had.
-        """
-        task = asyncio.create_task(self._server.serve())
+        """Serve until a signal or `stop`. on_start: is told the address once it is open."""
+        task = asyncio.create_task(self._server.serve([self._socket]))
         while not (self._server.started or task.done()):
             await asyncio.sleep(0.01)
         if self._server.started:
-            (host, port), *_ = (
-                socket.getsockname()[:2]
-                for server in self._server.servers
-                for socket in server.sockets
-            )
-            on_start(f"http://{host}:{port}")
+            host, port = self._socket.getsockname()[:2]
+            on_start(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         await task
 
     def stop(self) -> None:
         """Take no new requests; `serve` returns once what is in flight is answered."""
         self._server.should_exit = True
+
+    def close(self) -> None:
+        """Let the address go."""
+        self._socket.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound

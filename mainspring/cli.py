@@ -23,6 +23,7 @@ from mainspring import (
     predictions_cli,
     profile_cli,
     profiles_cli,
+    serve_cli,
     sweep_cli,
     trace_cli,
     workloads_cli,
@@ -60,6 +61,7 @@ predictions_cli.register(app)
 trace_cli.register(app)
 decisions_cli.register(app)
 profile_cli.register(app)
+serve_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -73,7 +73,8 @@ class Crew:
         with self._lock:
             if self._over.is_set():
                 return
-            process = subprocess.Popen([*self._command, str(gpu), *self._options])
+            # In a group of its own: Ctrl-C in a terminal is for us, who let the workers finish.
+            process = subprocess.Popen([*self._command, str(gpu), *self._options], process_group=0)
             self._processes[gpu] = process
         threading.Thread(target=self._watch, args=(gpu, process), daemon=True).start()
 

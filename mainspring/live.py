@@ -79,7 +79,9 @@ def run_live(
     Raises ScenarioError where the scenario has what only the simulation can do, or workers do not
     come up.
     """
-    _check(scenario, box)
+    if any(workload.__struct_config__.tag == "closed" for workload in scenario.spec.workload):
+        raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
+    check(scenario, box)
     out = default_out(scenario) if out is None else Path(out)
 
     def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
@@ -106,7 +108,7 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
         starts = ", ".join(f"{q} {us:g}" for q, us in p.start_late_us.items())
         handled = ", ".join(f"{q} {us:g}" for q, us in p.arrival_late_us.items())
         missed = ", ".join(f"{n:,} by {why}" for why, n in p.missed.items() if n) or "none"
-        print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled}; missed: {missed}")
+        print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled or '-'}; missed: {missed}")
         if p.workers_away_ms:
             away = ", ".join(f"{ms:,.0f}" for ms in p.workers_away_ms)
             print(f"{one.label}: workers lost and back after ms: {away}")
@@ -114,10 +116,9 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
             print(f"{one.label}: {n:,} times on a device: {error}")
 
 
-def _check(scenario: Scenario, box: Box) -> None:
+def check(scenario: Scenario, box: Box) -> None:
+    """Raise ScenarioError where the cluster or a model is not one that can be live."""
     spec = scenario.spec
-    if any(workload.__struct_config__.tag == "closed" for workload in spec.workload):
-        raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
     cluster = spec.cluster
     given = {"noise": cluster.noise != "none", "clocks": cluster.clocks, "link": cluster.link}
     if key := next((key for key, value in given.items() if value), None):
@@ -155,7 +156,6 @@ def _run_one(
 ) -> LiveRun:
     try:
         from executor.controller import LiveCluster, LiveError
-        from executor.wire import Bill, Setup
     except ImportError as error:
         raise ScenarioError(
             f"live runs need {error.name}; install it with pip install 'mainspring[executor]'"
@@ -163,10 +163,6 @@ def _run_one(
 
     spec = scenario.spec
     gpus, models = cluster_info(scenario)
-    bills = [
-        Bill(info.pages, model.profile.load, model.profile.exec, model.runs)
-        for info, model in zip(models, scenario.models, strict=True)
-    ]
     open_loop = arrivals(scenario)
     with open_writer(scenario, choice, directory) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
@@ -174,17 +170,7 @@ def _run_one(
             policy=choice.build(),
             gpus=gpus,
             models=models,
-            setups=[
-                Setup(
-                    gpu.pages,
-                    _seed_of(spec.seed, gpu.id),
-                    bills,
-                    box.device,
-                    spec.cluster.page_mib * 2**20,
-                    spec.cluster.memory == "contiguous",
-                )
-                for gpu in gpus
-            ],
+            setups=setups(scenario, box),
             chunks=open_loop.chunks,
             slo_ns=open_loop.slo_ns,
             sink=writer,
@@ -193,9 +179,7 @@ def _run_one(
             faults=spec.faults,
             kill=lambda fault: crew.kill(fault),
         )
-        options = [f"--model={name}={code}" for name, code in box.sources.code.items()]
-        options += [f"--weights={name}={file}" for name, file in box.sources.weights.items()]
-        crew = Crew(world.address, len(gpus), options, world.gone, world.fail)
+        crew = Crew(world.address, len(gpus), options_of(box), world.gone, world.fail)
         if book:
             book.write(header_of(scenario, choice, world.controller))
         try:
@@ -216,10 +200,44 @@ def _run_one(
             stopped_ns=world.now_ns if interrupted else None,
             refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
         )
+    return LiveRun(choice.label, directory, summary, write_punctuality(world, directory))
+
+
+def setups(scenario: Scenario, box: Box) -> list[Any]:
+    """What each worker is to know: an executor.wire.Setup a GPU."""
+    from executor.wire import Bill, Setup
+
+    spec = scenario.spec
+    gpus, models = cluster_info(scenario)
+    bills = [
+        Bill(info.pages, model.profile.load, model.profile.exec, model.runs)
+        for info, model in zip(models, scenario.models, strict=True)
+    ]
+    return [
+        Setup(
+            gpu.pages,
+            _seed_of(spec.seed, gpu.id),
+            bills,
+            box.device,
+            spec.cluster.page_mib * 2**20,
+            spec.cluster.memory == "contiguous",
+        )
+        for gpu in gpus
+    ]
+
+
+def options_of(box: Box) -> list[str]:
+    """A worker's command line: the operator's own models."""
+    options = [f"--model={name}={code}" for name, code in box.sources.code.items()]
+    return options + [f"--weights={name}={file}" for name, file in box.sources.weights.items()]
+
+
+def write_punctuality(world: Any, directory: Path) -> Punctuality:
+    """How punctual a run of LiveCluster was; it is written beside its results, too."""
     punctuality = _punctuality(world)
     text = msgspec.json.format(msgspec.json.encode(punctuality), indent=2)
     (directory / LIVE).write_bytes(text + b"\n")
-    return LiveRun(choice.label, directory, summary, punctuality)
+    return punctuality
 
 
 def _seed_of(seed: int, gpu: int) -> int:

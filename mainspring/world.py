@@ -158,9 +158,18 @@ def cluster_info(scenario: Scenario) -> tuple[tuple[GpuInfo, ...], tuple[ModelIn
     )
 
 
-def open_writer(scenario: Scenario, choice: PolicyChoice, directory: Path) -> RunWriter:
-    """The sink that writes a run of one policy into a directory."""
+def open_writer(
+    scenario: Scenario,
+    choice: PolicyChoice,
+    directory: Path,
+    span_ns: tuple[int, int] | None = None,
+) -> RunWriter:
+    """The sink that writes a run of one policy into a directory.
+
+    span_ns: what the summary is about, from and to; by default what the scenario says.
+    """
     spec = scenario.spec
+    warmup_ns, end_ns = span_ns or (round(spec.warmup_s * 1e9), round(spec.duration_s * 1e9))
     page_bytes = spec.cluster.page_mib * 2**20
     return RunWriter(
         directory,
@@ -168,8 +177,8 @@ def open_writer(scenario: Scenario, choice: PolicyChoice, directory: Path) -> Ru
         pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
         pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
         exclusive=spec.cluster.lanes == 1,
-        warmup_ns=round(spec.warmup_s * 1e9),
-        end_ns=round(spec.duration_s * 1e9),
+        warmup_ns=warmup_ns,
+        end_ns=end_ns,
         name=choice.label,
         about={"scenario": spec.name, "policy": choice.name, "seed": str(spec.seed)},
     )

@@ -1,0 +1,145 @@
+"""The live controller with clients in front of it: arrivals come over HTTP instead of a workload.
+
+Policy, books, workers and rows are those of `executor/controller.py`. A request is admitted when
+its post has been read, and its row, the one that goes to the results, is what its client is told.
+The HTTP server runs in the controller's own loop.
+Not here: what is on the wire (executor/front.py), files and processes (mainspring/serve.py).
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from executor.controller import LiveCluster
+from executor.counts import Counts
+from executor.front import Answer, Limits, build_app
+from executor.oip import ServedModel, TensorSpec
+from executor.server import HttpServer
+from scheduler.records import FOREVER, REQUEST_COLUMNS, Outcome, Reason, Request
+from scheduler.rows import Sink
+
+SPIN_INPUTS: Final = (TensorSpec("input", "UINT8", (-1,)),)
+SPIN_OUTPUTS: Final = (TensorSpec("output", "UINT8", (0,)),)
+"""A model that spins takes any bytes and computes nothing, so its answer is empty."""
+
+_NOTHING: Final = {"output": np.zeros(0, np.uint8)}
+_R: Final = {name: i for i, name in enumerate(REQUEST_COLUMNS)}
+
+
+class Service(LiveCluster):
+    """One live run whose requests come over HTTP; its arguments are LiveCluster's, and these.
+
+    served: the models as clients see them. counts: what /metrics says. Build it, start workers,
+    call `serve` once.
+    """
+
+    def __init__(
+        self,
+        *,
+        served: Sequence[ServedModel],
+        sink: Sink,
+        counts: Counts,
+        limits: Limits,
+        host: str,
+        port: int,
+        on_start: Callable[[str], None],
+        **run: Any,
+    ) -> None:
+        self._clients: dict[int, Future[Answer]] = {}  # by request
+        super().__init__(chunks=iter(()), slo_ns=(), sink=_Told(sink, counts, self._clients), **run)
+        self._served = served
+        self._http = HttpServer(build_app(served, self, counts, limits), host, port, limits)
+        self._on_start = on_start
+
+    def serve(self, drain_ns: int) -> None:
+        """Serve until a signal, and until what is in flight then has ended.
+
+        drain_ns: how long actions may still take once every client has its answer.
+        Raises LiveError where the workers do not come up.
+        """
+        self._drain_ns = drain_ns
+        self.run(FOREVER // 2, 0)
+
+    def why_not_ready(self) -> str:
+        """Nothing where a worker serves; else why not, in one line."""
+        if self.serving:
+            return ""
+        return "every worker is lost; a lost one is started again, so try again"
+
+    async def submit(
+        self, model: int, slo_ns: int | None, inputs: Mapping[str, np.ndarray]
+    ) -> Answer:
+        """Ask the policy; the answer is the request's one end. slo_ns: None is the model's."""
+        if slo_ns is None:
+            slo_ns = self._served[model].slo_ns
+        now_ns = self.now_ns
+        deadline_ns = FOREVER if slo_ns is None else now_ns + slo_ns
+        request = Request(self.arrived, model, now_ns, deadline_ns, 0)
+        self.arrived += 1
+        client: Future[Answer] = asyncio.get_running_loop().create_future()
+        self._clients[request.id] = client
+        self._guarded(partial(self._admit, now_ns, request))
+        return await client
+
+    def _admit(self, now_ns: int, request: Request) -> None:
+        self.controller.request(now_ns, request)
+        self._settle(now_ns)
+
+    def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
+        """Arrivals are not known ahead here, so the loop may sleep past what they ask for."""
+        super()._at(at_ns, call)
+        # A microsecond more, for the loop's clock is a float: too early would be never.
+        wait_ns = max(0, at_ns - self.now_ns) + 1_000
+        asyncio.get_running_loop().call_later(wait_ns / 1e9, self._guarded, self._due)
+
+    async def _serve(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
+        http = asyncio.create_task(self._http.serve(self._on_start))
+        answered_ns = FOREVER
+
+        def over(now_ns: int) -> bool:
+            nonlocal answered_ns
+            if not http.done():
+                return False
+            answered_ns = min(answered_ns, now_ns)
+            idle = not (self._out.live or self._in_flight)
+            return idle or now_ns > answered_ns + self._drain_ns
+
+        try:
+            return await super()._serve(end_ns, drain_ns, over)
+        finally:
+            for client in self._clients.values():
+                if not client.done():
+                    client.set_result(Answer(Outcome.UNFINISHED, Reason.NOTHING, 0, 0, {}))
+            self._http.stop()
+            await http
+
+
+class _Told:
+    """A sink that tells clients and counts what it writes down."""
+
+    def __init__(self, sink: Sink, counts: Counts, clients: dict[int, "Future[Answer]"]) -> None:
+        self._sink, self._counts, self._clients = sink, counts, clients
+
+    def request(self, row: tuple[int, ...]) -> None:
+        """A request ended."""
+        self._sink.request(row)
+        self._counts.request(row)
+        client = self._clients.pop(row[_R["id"]])
+        if not client.done():  # else it was told that the run is over
+            outcome = Outcome(row[_R["outcome"]])
+            latency_ns = row[_R["end_ns"]] - row[_R["arrival_ns"]]
+            reason = Reason(row[_R["reason"]])
+            client.set_result(Answer(outcome, reason, latency_ns, row[_R["batch"]], _NOTHING))
+
+    def action(self, row: tuple[object, ...]) -> None:
+        """An action ended."""
+        self._sink.action(row)
+        self._counts.action(row)
+
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
+        """A GPU's worker is gone, and what was on it."""
+        self._sink.worker_lost(gpu, at_ns)
