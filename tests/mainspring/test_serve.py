@@ -156,7 +156,7 @@ def test_ctrl_c_goes_to_all_in_a_terminal_and_the_workers_finish(serve: Any) -> 
 
     assert served.process.wait(120) == 0
     assert sum(answer_of(one) for one in under_way) >= 1
-    assert load_runs(served.out)[0].summary.workers_lost == 0
+    assert load_runs(served.out)[0].summary.workers_lost_whole_run == 0
 
 
 def test_what_cannot_be_served_in_time_or_held_is_refused_with_a_reason(serve: Any) -> None:
