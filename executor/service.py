@@ -88,13 +88,18 @@ class Service(LiveCluster):
     def _admit(self, now_ns: int, request: Request) -> None:
         self.controller.request(now_ns, request)
         self._settle(now_ns)
+        self._flush()
 
     def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
         """Arrivals are not known ahead here, so the loop may sleep past what they ask for."""
         super()._at(at_ns, call)
         # A microsecond more, for the loop's clock is a float: too early would be never.
         wait_ns = max(0, at_ns - self.now_ns) + 1_000
-        asyncio.get_running_loop().call_later(wait_ns / 1e9, self._guarded, self._due)
+        asyncio.get_running_loop().call_later(wait_ns / 1e9, self._guarded, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._due()
+        self._flush()
 
     async def _serve(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         http = asyncio.create_task(self._http.serve(self._on_start))
