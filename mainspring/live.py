@@ -9,8 +9,9 @@ Not here: the processes themselves (executor).
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +26,10 @@ from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, arrivals, cluster_info, generator, open_writer
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
+
+if TYPE_CHECKING:
+    from executor.controller import LiveCluster
+    from executor.timed import Timings
 
 LIVE: Final = "live.json"
 """What only a live run knows: how punctual it was, and what held for its processes."""
@@ -95,6 +100,45 @@ def run_live(
     return each_policy(scenario, out, policies, run_one)
 
 
+def run_timed(
+    scenario: Scenario, out: Path, policy: str, load: float, progress: Progress | None, box: Box
+) -> "tuple[Timings, bool]":
+    """A live run of one policy for the sake of how long messages and loops take.
+
+    load: requests are left out, at random, until the smallest batches would keep the GPUs busy for
+    that share of the time. Returns the timings, and whether the run was interrupted. Raises as
+    `run_live`.
+    """
+    _check(scenario, box)
+    _need_executor()
+    from executor.timed import TimedCluster, Timings
+
+    timings = Timings()
+    work_ns = sum(
+        next(iter(scenario.models[model].profile.exec.values())).mean_ns()
+        for _, models, _ in arrivals(scenario).chunks
+        for model in models.tolist()
+    )
+    time_ns = load * scenario.spec.duration_s * 1e9 * scenario.spec.cluster.gpus
+    timed = partial(
+        TimedCluster,
+        timings=timings,
+        share=time_ns / max(work_ns, 1.0),
+        rng=generator(scenario.spec.seed, Purpose.NOISE),
+    )
+
+    def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
+        def watch(now_ns: int) -> bool:
+            if progress is not None:
+                progress("delays", min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
+            return stopped.is_set()
+
+        return _run_one(scenario, choice, directory, watch, False, box, timed)
+
+    (done,) = each_policy(scenario, out, [policy], run_one)
+    return timings, done.summary.interrupted
+
+
 def as_runs(done: Sequence[LiveRun]) -> Runs:
     """For the table."""
     return Runs(done)
@@ -153,20 +197,18 @@ def _run_one(
     watch: Callable[[int], bool],
     journal: bool,
     box: Box,
+    kind: "Callable[..., LiveCluster] | None" = None,
 ) -> LiveRun:
-    try:
-        from executor.controller import LiveCluster, LiveError
-    except ImportError as error:
-        raise ScenarioError(
-            f"live runs need {error.name}; install it with pip install 'mainspring[executor]'"
-        ) from None
+    _need_executor()
+    from executor.controller import LiveCluster, LiveError
 
     spec = scenario.spec
     gpus, models = cluster_info(scenario)
     open_loop = arrivals(scenario)
+    crew: Crew
     with open_writer(scenario, choice, directory) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
-        world = LiveCluster(
+        world = (kind or LiveCluster)(
             policy=choice.build(),
             gpus=gpus,
             models=models,
@@ -238,6 +280,15 @@ def write_punctuality(world: Any, directory: Path) -> Punctuality:
     text = msgspec.json.format(msgspec.json.encode(punctuality), indent=2)
     (directory / LIVE).write_bytes(text + b"\n")
     return punctuality
+
+
+def _need_executor() -> None:
+    try:
+        import executor.controller  # noqa: F401
+    except ImportError as error:
+        raise ScenarioError(
+            f"live runs need {error.name}; install it with pip install 'mainspring[executor]'"
+        ) from None
 
 
 def _seed_of(seed: int, gpu: int) -> int:

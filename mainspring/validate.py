@@ -1,10 +1,10 @@
 """`mainspring validate`: a scenario live, the same in simulation, and whether they agree.
 
     OUT/profile.toml          what its real models cost here, where it has any
+    OUT/delays.toml           what messages and loops cost here (mainspring.delays)
     OUT/live-1, live-2, ...   the live runs; several give the spread
-    OUT/simulated             the same arrivals in simulation
-Not here: the judgement (mainspring.agreement). The simulation has no delays yet: what messages
-and the worker's loop cost on this machine is in the difference.
+    OUT/simulated             the same arrivals in simulation, with those delays
+Not here: the judgement (mainspring.agreement).
 """
 
 import os
@@ -16,6 +16,7 @@ import msgspec
 
 from executor.models import SPIN
 from mainspring.agreement import Check, compare, verdict
+from mainspring.delays import MeasuredDelays, measure_delays
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
 from mainspring.live import Box, run_live
@@ -33,6 +34,8 @@ class Validation(msgspec.Struct, frozen=True):
     verdict: str
     exit_code: int
     checks: list[Check]
+    delays: MeasuredDelays
+    """What the simulation was given."""
 
     def to_json(self) -> bytes:
         """The verdict and every check, with its grade in words."""
@@ -42,8 +45,8 @@ class Validation(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(table), indent=2)
 
     def __repr__(self) -> str:
-        """Every check in a line, then the verdict."""
-        return "\n".join([*self._lines(), "", self.verdict])
+        """The delays, every check in a line, then the verdict."""
+        return "\n".join([repr(self.delays), "", *self._lines(), "", self.verdict])
 
     def _lines(self) -> Iterator[str]:
         for check in self.checks:
@@ -67,22 +70,25 @@ def validate(
 ) -> Validation:
     """Run one policy live `repeats` times and once in simulation, and compare.
 
+    Before that a live run with another seed measures the delays that the simulation is given.
+
     out: a new directory, `runs/NAME-TIME` by default. p99 is judged where the machine has a core
     for each worker beside the controller's. Raises ScenarioError where that cannot be done.
     """
     out = default_out(scenario) if out is None else Path(out)
-    if any((out / name).exists() for name in ("live-1", "simulated")):
+    if any((out / name).exists() for name in ("calibration", "live-1", "simulated")):
         raise ScenarioError(f"{out} is there already; choose another --out")
+    delays = measure_delays(scenario, out, policy, box, progress)
     live = [out / f"live-{i + 1}" for i in range(repeats)]
     for directory in live:
         (done,) = run_live(scenario, directory, [policy], progress, box=box)
         if done.summary.interrupted:
             raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
-    run(scenario, out / "simulated", [policy], progress)
+    run(delays.within(scenario), out / "simulated", [policy], progress)
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
     checks = compare(live, out / "simulated", free_core=free_core)
     words, code = verdict(checks)
-    return Validation(words, code, checks)
+    return Validation(words, code, checks, delays)
 
 
 def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:
