@@ -109,7 +109,7 @@ def run_timed(
     that share of the time. Returns the timings, and whether the run was interrupted. Raises as
     `run_live`.
     """
-    _check(scenario, box)
+    check(scenario, box)
     _need_executor()
     from executor.timed import TimedCluster, Timings
 
