@@ -367,8 +367,12 @@ class LiveCluster:
                 kept = actions[peer.actions_to_lose :]
                 peer.actions_to_lose -= len(actions) - len(kept)
             if kept:
-                self._tell(gpu, Do(peer.offset_ns, kept))
+                self._send(gpu, peer.offset_ns, kept)
             self._outbox[gpu] = []
+
+    def _send(self, gpu: int, offset_ns: int, actions: list[Action]) -> None:
+        """Send actions to a worker, which makes up the inputs."""
+        self._tell(gpu, Do(offset_ns, actions))
 
     def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
         """Call back at that time, with the time that it is then."""

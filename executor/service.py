@@ -17,23 +17,31 @@ import numpy as np
 from executor.controller import LiveCluster
 from executor.counts import Counts
 from executor.front import Answer, Limits, build_app
-from executor.oip import ServedModel, TensorSpec
+from executor.oip import Refused, ServedModel
 from executor.server import HttpServer
-from scheduler.records import FOREVER, REQUEST_COLUMNS, Outcome, Reason, Request
+from executor.tensors import packed, unpacked
+from executor.wire import Do, Report, Tensor
+from scheduler.records import (
+    FOREVER,
+    REQUEST_COLUMNS,
+    Action,
+    Infer,
+    Outcome,
+    Reason,
+    Request,
+)
 from scheduler.rows import Sink
 
-SPIN_INPUTS: Final = (TensorSpec("input", "UINT8", (-1,)),)
-SPIN_OUTPUTS: Final = (TensorSpec("output", "UINT8", (0,)),)
-"""A model that spins takes any bytes and computes nothing, so its answer is empty."""
-
 _NOTHING: Final = {"output": np.zeros(0, np.uint8)}
+"""What a model that spins has computed."""
 _R: Final = {name: i for i, name in enumerate(REQUEST_COLUMNS)}
 
 
 class Service(LiveCluster):
     """One live run whose requests come over HTTP; its arguments are LiveCluster's, and these.
 
-    served: the models as clients see them. counts: what /metrics says. Build it, start workers,
+    served: the models as clients see them; real: which of them compute anything, and so are given
+    their inputs and asked for their outputs. counts: what /metrics says. Build it, start workers,
     call `serve` once.
     """
 
@@ -41,6 +49,7 @@ class Service(LiveCluster):
         self,
         *,
         served: Sequence[ServedModel],
+        real: Sequence[bool],
         sink: Sink,
         counts: Counts,
         limits: Limits,
@@ -50,7 +59,11 @@ class Service(LiveCluster):
         **run: Any,
     ) -> None:
         self._clients: dict[int, Future[Answer]] = {}  # by request
-        super().__init__(chunks=iter(()), slo_ns=(), sink=_Told(sink, counts, self._clients), **run)
+        self._inputs: dict[int, dict[str, Tensor]] = {}  # of real models
+        self._outputs: dict[int, dict[str, Tensor]] = {}
+        self._real = real
+        told = _Told(sink, counts, self._clients, self._inputs)
+        super().__init__(chunks=iter(()), slo_ns=(), sink=told, **run)
         self._served = served
         self._http = HttpServer(build_app(served, self, counts, limits), host, port, limits)
         self._on_start = on_start
@@ -82,13 +95,51 @@ class Service(LiveCluster):
         self.arrived += 1
         client: Future[Answer] = asyncio.get_running_loop().create_future()
         self._clients[request.id] = client
-        self._guarded(partial(self._admit, now_ns, request))
-        return await client
+        if not self._real[model]:
+            self._guarded(partial(self._admit, now_ns, request))
+            return (await client)._replace(outputs=_NOTHING)
+        self._inputs[request.id] = packed(inputs)
+        try:
+            self._guarded(partial(self._admit, now_ns, request))
+            answer = await client
+            if answer.outcome not in (Outcome.OK, Outcome.LATE):
+                return answer
+            return answer._replace(outputs=self._checked(model, self._outputs.get(request.id, {})))
+        finally:
+            self._outputs.pop(request.id, None)
+
+    def _checked(self, model: int, outputs: Mapping[str, Tensor]) -> Mapping[str, np.ndarray]:
+        """What the worker has sent, where it is what clients are promised."""
+        promised = {
+            spec.name: (spec.datatype, list(spec.shape)) for spec in self._served[model].outputs
+        }
+        if not outputs:
+            raise Refused(500, "no_output", "the policy answered without running the model")
+        if {name: (one.datatype, one.shape) for name, one in outputs.items()} != promised:
+            raise Refused(500, "bad_output", "the model gave other tensors than its metadata says")
+        return unpacked(outputs)
 
     def _admit(self, now_ns: int, request: Request) -> None:
         self.controller.request(now_ns, request)
         self._settle(now_ns)
         self._flush()
+
+    def _send(self, gpu: int, offset_ns: int, actions: list[Action]) -> None:
+        """Send actions to a worker, those of real models with their inputs, each alone."""
+        for action in actions:
+            tasks = action.tasks if isinstance(action, Infer) else ()
+            inputs = [self._inputs[task] for task in tasks if task in self._inputs]
+            # An ensemble's tasks are no requests, and go without.
+            whole = len(inputs) == len(tasks)
+            self._tell(gpu, Do(offset_ns, [action], inputs if whole else []))
+
+    def _reported(self, gpu: int, report: Report) -> None:
+        sent = self._in_flight.get(report.id)
+        if sent is not None and sent[0] == gpu and isinstance(sent[1], Infer):
+            for task, outputs in zip(sent[1].tasks, report.outputs, strict=False):
+                if task in self._inputs:
+                    self._outputs[task] = outputs
+        super()._reported(gpu, report)
 
     def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
         """Arrivals are not known ahead here, so the loop may sleep past what they ask for."""
@@ -126,19 +177,26 @@ class Service(LiveCluster):
 class _Told:
     """A sink that tells clients and counts what it writes down."""
 
-    def __init__(self, sink: Sink, counts: Counts, clients: dict[int, "Future[Answer]"]) -> None:
-        self._sink, self._counts, self._clients = sink, counts, clients
+    def __init__(
+        self,
+        sink: Sink,
+        counts: Counts,
+        clients: dict[int, Future[Answer]],
+        inputs: dict[int, dict[str, Tensor]],
+    ) -> None:
+        self._sink, self._counts, self._clients, self._inputs = sink, counts, clients, inputs
 
     def request(self, row: tuple[int, ...]) -> None:
         """A request ended."""
         self._sink.request(row)
         self._counts.request(row)
+        self._inputs.pop(row[_R["id"]], None)
         client = self._clients.pop(row[_R["id"]])
         if not client.done():  # else it was told that the run is over
             outcome = Outcome(row[_R["outcome"]])
             latency_ns = row[_R["end_ns"]] - row[_R["arrival_ns"]]
             reason = Reason(row[_R["reason"]])
-            client.set_result(Answer(outcome, reason, latency_ns, row[_R["batch"]], _NOTHING))
+            client.set_result(Answer(outcome, reason, latency_ns, row[_R["batch"]], {}))
 
     def action(self, row: tuple[object, ...]) -> None:
         """An action ended."""

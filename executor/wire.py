@@ -19,7 +19,7 @@ from profiles.durations import Durations
 from scheduler.faults import DeviceError, SlowGpu, StalledCopy
 from scheduler.records import Action, Status, Why
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of these messages; a worker of another version is refused."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
@@ -90,11 +90,24 @@ class Pong(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True
     unknown: list[int] = []
 
 
+class Tensor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """One item's input or output, without the batch dimension (`executor/tensors.py`)."""
+
+    datatype: str
+    shape: list[int]
+    data: bytes
+
+
 class Do(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Actions. offset_ns: the worker's clock at the start of the run."""
+    """Actions. offset_ns: the worker's clock at the start of the run.
+
+    inputs: of the actions' tasks, in order; none where the worker makes them up. A message that
+    has any has one action.
+    """
 
     offset_ns: int
     actions: list[Action]
+    inputs: list[dict[str, Tensor]] = []
 
 
 class Happens(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -105,7 +118,8 @@ class Happens(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=T
 
 class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What became of an action. received_ns: when it came; ready_ns: when its engine could have
-    begun it, at the earliest. error: what went wrong on the device, in one line."""
+    begun it, at the earliest. error: what went wrong on the device, in one line. outputs: of the
+    action's tasks, in order, where they brought inputs."""
 
     id: int
     status: Status
@@ -116,10 +130,11 @@ class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     end_ns: int
     duration_ns: int
     error: str = ""
+    outputs: list[dict[str, Tensor]] = []
 
 
 class Reports(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Several of them."""
+    """Several of them; one that has outputs comes alone."""
 
     reports: list[Report]
 

@@ -17,15 +17,17 @@ import os
 import select
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from executor.device import DeviceError
+from executor.device import DeviceError, Tensors
 from executor.devices import open_device
 from executor.devices.faulty import FaultyDevice
 from executor.models import ModelError, Sources
+from executor.tensors import packed, unpacked
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -78,6 +80,7 @@ class Job:
         memory = Contiguous(setup.pages) if one_piece else Paged(setup.pages)
         self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages, memory)
         self._received_ns: dict[int, int] = {}  # by action id
+        self._inputs: dict[int, Sequence[Tensors]] = {}  # of those that bring any
         self._free_ns = [0] * len(ENGINES)
         self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
         self._begun_ns = [0] * len(ENGINES)  # when the brain let it begin: what its window is for
@@ -86,10 +89,13 @@ class Job:
         self._reported: dict[int, Report] = {}  # since the last ping
         self._unconfirmed: dict[int, Report] = {}  # before it
 
-    def take(self, actions: list[Action], offset_ns: int = 0) -> None:
+    def take(
+        self, actions: list[Action], offset_ns: int = 0, inputs: Sequence[Tensors] = ()
+    ) -> None:
         """Actions have come. One that came before is not taken again: ids only rise.
 
         offset_ns: our clock at the time that is 0 to them; their windows are put right.
+        inputs: of the tasks of the one action, where it brings any.
         """
         now_ns = time.monotonic_ns()
         self._offset_ns = offset_ns
@@ -101,6 +107,8 @@ class Job:
             if action.latest_ns < FOREVER:
                 action.latest_ns += offset_ns
             self._received_ns[action.id] = now_ns
+            if inputs:
+                self._inputs[action.id] = inputs
             result = self._brain.submit(now_ns, action)
             if result is not None:
                 if result.status is Status.DONE:
@@ -144,6 +152,7 @@ class Job:
                         engine, self._begun_ns[engine], done.end_ns, done.duration_ns, why
                     ),
                     done.error,
+                    done.outputs,
                 )
                 self._free_ns[engine] = done.end_ns
             self._start(engine)
@@ -183,15 +192,17 @@ class Job:
                     self._device.begin_load(step.model, self._brain.places[step.model])
                 else:
                     assert isinstance(step, Infer)
-                    self._device.begin_infer(step.model, step.batch, ())
+                    inputs = self._inputs.get(step.id, ())
+                    self._device.begin_infer(step.model, step.batch, inputs)
             return
 
     def _could_begin_ns(self, engine: Engine, action: Action) -> int:
         """When the action was here, its window open and its engine free."""
         return max(self._received_ns[action.id], action.earliest_ns, self._free_ns[engine])
 
-    def _report(self, result: Result, error: str = "") -> None:
+    def _report(self, result: Result, error: str = "", outputs: Sequence[Tensors] = ()) -> None:
         action = result.action
+        self._inputs.pop(action.id, None)
         received_ns = self._received_ns.pop(action.id)
         if type(action) is Unload:
             ready_ns = received_ns
@@ -201,6 +212,7 @@ class Job:
         report = Report(
             action.id, result.status, result.why, received_ns - offset_ns, ready_ns - offset_ns,
             result.start_ns - offset_ns, result.end_ns - offset_ns, result.duration_ns, error,
+            [packed(one) for one in outputs],
         )  # fmt: skip
         self.reports.append(report)
         self._reported[action.id] = report
@@ -228,7 +240,8 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
             if job is not None:
                 job.step()
                 if job.reports:
-                    socket.send(encode(Reports(job.reports)))
+                    for reports in _messages(job.reports):
+                        socket.send(encode(Reports(reports)))
                     job.reports = []
                     job.step()  # what was reported may have made room for the next
                 wait_ns = min(wait_ns, job.next_ns - time.monotonic_ns() - GUARD_NS)
@@ -248,7 +261,11 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
                 heard_ns = time.monotonic_ns()
                 message = _decoded(frame)
                 if isinstance(message, Do) and job is not None:
-                    job.take(message.actions, message.offset_ns)
+                    with suppress(
+                        ValueError
+                    ):  # tensors that are none: never sent by our controller
+                        inputs = [unpacked(one) for one in message.inputs]
+                        job.take(message.actions, message.offset_ns, inputs)
                 elif isinstance(message, Ping):
                     unknown = job.asked(message.asked) if job is not None else message.asked
                     socket.send(encode(Pong(message.sent_ns, time.monotonic_ns(), unknown)))
@@ -282,6 +299,13 @@ def serve(address: str, gpu: int, sources: Sources) -> None:
             job.close()
         socket.close(linger_ms)
         context.term()
+
+
+def _messages(reports: list[Report]) -> list[list[Report]]:
+    """Outputs are large: together they might be more than a message may hold."""
+    if any(report.outputs for report in reports):
+        return [[report] for report in reports]
+    return [reports]
 
 
 def _decoded(frame: bytes) -> ToWorker | None:

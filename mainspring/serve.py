@@ -9,10 +9,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from executor.models import SPIN
+from executor.models import SPIN, ModelError
 from mainspring.crew import Crew
 from mainspring.directory import claimed, default_out, write_record
 from mainspring.document import ScenarioError
@@ -50,8 +51,6 @@ def run_serve(
     if len(chosen) > 1:
         labels = ", ".join(choice.label for choice in chosen)
         raise ScenarioError(f"the scenario has the policies {labels}; say --policy NAME")
-    if real := next((model for model in scenario.models if model.runs != SPIN), None):
-        raise ScenarioError(f"{real.name}: serve carries no inputs to real models yet; use spin")
     directory = default_out(scenario) if out is None else Path(out)
     with claimed(directory) as finished, _sigterm_as_ctrl_c():
         write_record(scenario, chosen, directory)
@@ -74,8 +73,7 @@ def _serve(
         from executor.controller import LiveError
         from executor.counts import Counts
         from executor.front import Limits
-        from executor.oip import ServedModel
-        from executor.service import SPIN_INPUTS, SPIN_OUTPUTS, Service
+        from executor.service import Service
     except ImportError as error:
         raise ScenarioError(
             f"serve needs {error.name}; install it with pip install 'mainspring[serve]'"
@@ -83,16 +81,13 @@ def _serve(
 
     spec = scenario.spec
     gpus, models = cluster_info(scenario)
+    served = _served(scenario, box)
     with open_writer(scenario, choice, directory, (0, UNTIL)) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory))
         try:
             world = Service(
-                served=[
-                    ServedModel(
-                        info.name, SPIN_INPUTS, SPIN_OUTPUTS, info.batch_sizes[-1], model.slo_ns
-                    )
-                    for info, model in zip(models, scenario.models, strict=True)
-                ],
+                served=served,
+                real=[model.runs != SPIN for model in scenario.models],
                 sink=writer,
                 counts=Counts(
                     [info.name for info in models],
@@ -134,6 +129,34 @@ def _serve(
             refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
         )
     return LiveRun(choice.label, directory, summary, write_punctuality(world, directory))
+
+
+def _served(scenario: Scenario, box: Box) -> list[Any]:
+    """The models as clients see them: an executor.oip.ServedModel each. Raises ScenarioError."""
+    from executor.oip import DATATYPES, ServedModel
+    from executor.specs import specs_of
+    from executor.wire import MAX_MESSAGE_BYTES
+
+    try:
+        specs = {
+            name: specs_of(name, box.sources)
+            for name in dict.fromkeys(model.runs for model in scenario.models)
+        }
+    except ModelError as error:
+        raise ScenarioError(str(error)) from None
+    served = []
+    for model in scenario.models:
+        most = model.profile.batch_sizes[-1]
+        of = specs[model.runs]
+        for side in of if model.runs != SPIN else ():
+            size = most * sum(DATATYPES[one.datatype].itemsize * prod(one.shape) for one in side)
+            if size > MAX_MESSAGE_BYTES // 2:
+                raise ScenarioError(
+                    f"{model.name}: a batch of {most} has tensors of {size:,} bytes, of which a "
+                    f"message holds {MAX_MESSAGE_BYTES // 2:,}; use a profile of smaller batches"
+                )
+        served.append(ServedModel(model.name, of.inputs, of.outputs, most, model.slo_ns))
+    return served
 
 
 @contextmanager

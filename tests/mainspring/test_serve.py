@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from executor.models import build
 from mainspring.journal import replay
 from mainspring.runs import load_runs
 
@@ -43,6 +44,35 @@ rate_rps = 100
 [policy.clockwork]
 """
 
+PROFILE = """
+schema = 1
+device = "some CPU"
+source = "a guess, for a test"
+licence = "none"
+[models.small]
+weights_bytes = 40_000
+input_bytes = 256
+output_bytes = 256
+load_ms = 1
+exec_ms = { 1 = 1, 2 = 1.5, 4 = 2 }
+"""
+REAL = """
+name = "real"
+duration_s = 1.0
+[cluster]
+pages = 2
+page_mib = 1
+memory = "contiguous"
+[[models]]
+profile = "profile.toml/small"
+copies = 4
+model = "mlp-tiny"
+[[workload]]
+kind = "poisson"
+rate_rps = 40
+[policy.fifo]
+"""
+
 COMMAND = [sys.executable, "-c", "from mainspring.cli import main; main()", "serve"]
 
 
@@ -61,8 +91,8 @@ class Served(NamedTuple):
 def serve(tmp_path: Path) -> Iterator[Any]:
     started: list[Served] = []
 
-    def start(*options: str) -> Served:
-        (tmp_path / "served.toml").write_text(SCENARIO)
+    def start(*options: str, scenario: str = SCENARIO) -> Served:
+        (tmp_path / "served.toml").write_text(scenario)
         out = tmp_path / "out"
         command = [*COMMAND, str(tmp_path / "served.toml"), "--port=0", f"--out={out}", *options]
         process = subprocess.Popen(
@@ -167,6 +197,34 @@ def test_what_cannot_be_served_in_time_or_held_is_refused_with_a_reason(serve: A
         served.client.infer("resnet50_v2.0", tensors(), parameters={"slo_ms": 0.5})
     assert "503" in refused.value.status()
     assert served.end() == 0
+
+
+def test_real_models_compute_what_clients_send(serve: Any, tmp_path: Path) -> None:
+    """Four copies in turn on an arena that holds two, in batches of what happens to wait."""
+    torch = pytest.importorskip("torch", reason="needs pip install 'mainspring[executor]'")
+    (tmp_path / "profile.toml").write_text(PROFILE)
+    served = serve(scenario=REAL)
+    about = served.client.get_model_metadata("small.0")
+    (given,), (made,) = about["inputs"], about["outputs"]
+    assert given["datatype"] == made["datatype"] == "FP32"
+    assert given["shape"] == made["shape"] == [-1, 64]
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(120, 2, 64)).astype(np.float32)
+    asked = []
+    for i, row in enumerate(rows):
+        tensor = http.InferInput(given["name"], [2, 64], "FP32")
+        tensor.set_data_from_numpy(row)
+        asked.append(served.client.async_infer(f"small.{i % 4}", [tensor]))
+    answers = np.stack([one.get_result().as_numpy(made["name"]) for one in asked])
+
+    with torch.inference_mode():
+        expected = build("mlp-tiny").module(torch.from_numpy(rows)).numpy()
+    np.testing.assert_allclose(answers, expected, rtol=1e-4, atol=1e-6)
+    assert len({answer.tobytes() for answer in answers}) == 120
+    assert served.end() == 0
+    assert load_runs(served.out)[0].summary.loads > 4
+    assert replay(served.out).same
 
 
 @pytest.mark.parametrize("given", ["--port", "--policy", "real"])
