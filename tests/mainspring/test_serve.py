@@ -164,6 +164,12 @@ def test_every_request_is_answered_counted_and_written_down(serve: Any) -> None:
     ended, _ = counted(served.address)
     assert ended == {"ok": 300}
 
+    for model in served.client.get_inference_statistics()["model_stats"]:
+        stats = model["inference_stats"]
+        # perf_analyzer ends itself where these three differ.
+        counts = {stats[f"compute_{part}"]["count"] for part in ("input", "infer", "output")}
+        assert counts == {stats["success"]["count"]}
+
     under_way = [served.client.async_infer(names[i], tensors()) for i in range(8)]
     while counted(served.address) == ({"ok": 300}, 0):
         pass
