@@ -133,7 +133,8 @@ def run_timed(
                 progress("delays", min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
             return stopped.is_set()
 
-        return _run_one(scenario, choice, directory, watch, False, box, timed)
+        # With a journal, as the runs that are judged: it is part of what an event costs.
+        return _run_one(scenario, choice, directory, watch, True, box, timed)
 
     (done,) = each_policy(scenario, out, [policy], run_one)
     return timings, done.summary.interrupted
