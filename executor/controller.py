@@ -182,6 +182,7 @@ class LiveCluster:
         self._outbox: list[list[Action]] = [[] for _ in gpus]
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
+        self._asleep_until_ns = 0
         self._seq = 0
         self._peers = [_Peer() for _ in gpus]
         self._gpu_of: dict[bytes, int] = {}
@@ -328,6 +329,7 @@ class LiveCluster:
                 next_ns = min(next_ns, coming[0])
             if self._timers:
                 next_ns = min(next_ns, self._timers[0][0])
+            self._asleep_until_ns = next_ns
             await asyncio.sleep(max(next_ns - self.now_ns, 0) / 1e9)
 
     def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
@@ -523,6 +525,22 @@ class LiveCluster:
         """Something has come while we waited."""
         self._read()
         self._flush()
+        self._call_for_timers()
+
+    def _wake_up(self) -> None:
+        self._asleep_until_ns = FOREVER
+        self._due()
+        self._flush()
+        self._call_for_timers()
+
+    def _call_for_timers(self) -> None:
+        """A message may ask for an earlier moment than the one until which `_serve` sleeps."""
+        if self._timers and self._timers[0][0] < self._asleep_until_ns:
+            self._asleep_until_ns = self._timers[0][0]
+            # A microsecond more, for the loop's clock is a float: too early would be never.
+            wait_ns = max(0, self._asleep_until_ns - self.now_ns) + 1_000
+            loop = asyncio.get_running_loop()
+            loop.call_later(wait_ns / 1e9, self._guarded, self._wake_up)
 
     def _read(self) -> None:
         """Handle every message that has come."""

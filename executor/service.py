@@ -123,6 +123,7 @@ class Service(LiveCluster):
         self.controller.request(now_ns, request)
         self._settle(now_ns)
         self._flush()
+        self._call_for_timers()
 
     def _send(self, gpu: int, offset_ns: int, actions: list[Action]) -> None:
         """Send actions to a worker, those of real models with their inputs, each alone."""
@@ -140,17 +141,6 @@ class Service(LiveCluster):
                 if task in self._inputs:
                     self._outputs[task] = outputs
         super()._reported(gpu, report)
-
-    def _at(self, at_ns: int, call: Callable[[int], None]) -> None:
-        """Arrivals are not known ahead here, so the loop may sleep past what they ask for."""
-        super()._at(at_ns, call)
-        # A microsecond more, for the loop's clock is a float: too early would be never.
-        wait_ns = max(0, at_ns - self.now_ns) + 1_000
-        asyncio.get_running_loop().call_later(wait_ns / 1e9, self._guarded, self._time_has_come)
-
-    def _time_has_come(self) -> None:
-        self._due()
-        self._flush()
 
     async def _serve(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         http = asyncio.create_task(self._http.serve(self._on_start))
