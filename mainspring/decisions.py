@@ -59,6 +59,10 @@ class Timed:
         self.emitted = {kind: array("q") for kind in self.took_ns}
         """Actions and answers that came of each event."""
 
+    def __getattr__(self, name: str) -> Any:
+        """What else a policy may hear of, which is rare and not timed."""
+        return getattr(self._policy, name)
+
     def on_start(
         self,
         now_ns: int,
@@ -151,6 +155,9 @@ class _Nothing:
         """Forget it."""
 
     def action(self, row: tuple[Any, ...]) -> None:
+        """Forget it."""
+
+    def worker_lost(self, gpu: int, at_ns: int) -> None:
         """Forget it."""
 
 

@@ -24,7 +24,7 @@ LEAST_NS = 1_000_000
 
 
 class Uplink:
-    """What closed-loop clients share on their way to the controller: one input after the other."""
+    """What several senders share, such as closed-loop clients: one input after the other."""
 
     __slots__ = ("_free_ns",)
 

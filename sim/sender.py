@@ -18,6 +18,7 @@ import simpy
 
 from scheduler.records import Action, Infer
 from sim.clock import Clock
+from sim.link import Uplink
 
 PAYLOAD_SHARE = 1460 / 1538
 """Of what a line of Ethernet carries: a full TCP segment over its frame, headers, preamble and gap
@@ -36,25 +37,10 @@ class Network(NamedTuple):
     local: int = 1
 
 
-class Link:
-    """The link itself."""
-
-    def __init__(self, clock: Clock, bits_per_s: float) -> None:
-        self._clock = clock
-        self._bits_per_s = bits_per_s
-        self._free_ns = 0
-
-    def send(self, bits: int, sent: Callable[[simpy.Event], None]) -> None:
-        """Call `sent` once it is through."""
-        start_ns = max(self._clock.now, self._free_ns)
-        self._free_ns = start_ns + round(1e9 * bits / self._bits_per_s)
-        self._clock.call_in(self._free_ns - self._clock.now, sent)
-
-
 class Sender:
     """A GPU and what stands before it. link: None where the GPU is local."""
 
-    def __init__(self, clock: Clock, network: Network, link: Link | None, gpu: Any) -> None:
+    def __init__(self, clock: Clock, network: Network, link: Uplink | None, gpu: Any) -> None:
         self._clock = clock
         self._network = network
         self._link = link
@@ -78,7 +64,10 @@ class Sender:
         if self._link is None:
             self._sent(event)
         else:
-            self._link.send(self._network.query_bits * action.batch, self._sent)
+            now_ns = self._clock.now
+            bits = self._network.query_bits * action.batch
+            takes_ns = round(1e9 * bits / self._network.bits_per_s)
+            self._clock.call_in(self._link.through_ns(now_ns, takes_ns) - now_ns, self._sent)
 
     def _sent(self, event: simpy.Event) -> None:
         self._gpu.submit(self._clock.now, self._queue.popleft())
@@ -92,13 +81,13 @@ class Linked:
     def __init__(self, gpu_kind: Callable[..., Any], network: Network) -> None:
         self._gpu_kind = gpu_kind
         self._network = network
-        self._link: Link | None = None
+        self._link: Uplink | None = None
         self._made = 0
 
     def __call__(self, clock: Clock, *args: Any, **kwargs: Any) -> Sender:
         """Make the next GPU."""
         if self._link is None:
-            self._link = Link(clock, self._network.bits_per_s)
+            self._link = Uplink()
         link = None if self._made < self._network.local else self._link
         self._made += 1
         return Sender(clock, self._network, link, self._gpu_kind(clock, *args, **kwargs))

@@ -107,16 +107,8 @@ def told(
 
 def fitted(figure: str, quantity: str, reference: float, source: str, obtained: float) -> Row:
     """A number whose reference was used to fit something: that it comes out proves nothing."""
-    return Row(
-        figure=figure,
-        quantity=quantity,
-        reference=reference,
-        source=source,
-        obtained=obtained,
-        difference=_relative(obtained, reference),
-        tolerance="",
-        verdict="fitted",
-    )
+    row = told(figure, quantity, obtained, reference=reference, source=source)
+    return msgspec.structs.replace(row, verdict="fitted")
 
 
 def _relative(obtained: float, reference: float | None) -> float | None:
