@@ -18,12 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import numpy as np
 import zmq
 
+from executor.keys import KeysError, lock
 from executor.lateness import Lateness
 from executor.offset import Offset
 from executor.wire import (
@@ -131,7 +133,9 @@ class LiveCluster:
 
     setups: what each worker is to know, by GPU. chunks: arrivals of the open loop, as in
     sim.cluster.OpenLoop; slo_ns: by stream and model. faults: what goes wrong; kill: ends a worker
-    at once, and starts another when the fault says so.
+    at once, and starts another when the fault says so. listen: an address, such as
+    tcp://0.0.0.0:5555, with keys: those of executor/keys.py; without it only this machine gets in.
+    Raises LiveError where the address or the keys cannot be had.
     """
 
     def __init__(
@@ -147,7 +151,11 @@ class LiveCluster:
         record: Callable[[Record], None] | None = None,
         faults: Sequence[Fault] = (),
         kill: Callable[[WorkerKilled], None] = lambda fault: None,
+        listen: str | None = None,
+        keys: Path | None = None,
     ) -> None:
+        if listen is not None and keys is None:
+            raise LiveError(f"{listen} is open to others, so it needs keys; mainspring keys DIR")
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
             if record is None
@@ -199,9 +207,17 @@ class LiveCluster:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        port = self._socket.bind_to_random_port("tcp://127.0.0.1")
-        self.address = f"tcp://127.0.0.1:{port}"
-        """Where workers find it; nobody else can reach it."""
+        self._guard = None
+        try:
+            if keys is not None:
+                self._guard = lock(self._socket, self._context, keys)
+            self._socket.bind(listen or "tcp://127.0.0.1:*")
+        except (KeysError, zmq.ZMQError) as error:
+            self._let_go(linger_ms=0)
+            where = f"{listen}: " if isinstance(error, zmq.ZMQError) else ""
+            raise LiveError(f"{where}{error}") from None
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        """Where workers find it; without `listen` nobody else can reach it."""
 
     @property
     def now_ns(self) -> int:
@@ -248,7 +264,12 @@ class LiveCluster:
             if peer.address is not None:
                 with contextlib.suppress(LiveError):
                     self._tell(gpu, Stop())
-        self._socket.close(linger=500)
+        self._let_go(linger_ms=500)
+
+    def _let_go(self, linger_ms: int) -> None:
+        self._socket.close(linger=linger_ms)
+        if self._guard is not None:
+            self._guard.stop()
         self._context.term()
 
     def gone(self, gpu: int) -> None:

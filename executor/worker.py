@@ -5,6 +5,7 @@ what the worker's brain (`scheduler/worker.py`, the same object as in the simula
 is no asyncio and no second thread in it: both add milliseconds of jitter.
 
     python -m executor.worker ADDRESS GPU [--model NAME=CODE]... [--weights NAME=FILE]...
+        [--keys DIR]
 
 It ends when the controller says so, when its parent is gone, or when the controller has been
 silent for SILENCE_S.
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -218,14 +220,22 @@ class Job:
         self._reported[action.id] = report
 
 
-def serve(address: str, gpu: int, sources: Sources) -> None:
-    """Work for the controller at `address` until it says stop. sources: the operator's models."""
+def serve(address: str, gpu: int, sources: Sources, keys: Path | None = None) -> None:
+    """Work for the controller at `address` until it says stop. sources: the operator's models.
+
+    keys: what to prove ourselves with (`executor/keys.py`); None where the controller asks nobody.
+    Raises KeysError.
+    """
     import zmq
 
     in_force = _steady()
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    if keys is not None:
+        from executor.keys import unlock
+
+        unlock(socket, keys)
     socket.connect(address)
     hello = encode(Hello(VERSION, gpu, os.getpid(), in_force))
     hello_ns = 0
@@ -330,17 +340,18 @@ def _steady() -> dict[str, str]:
     return in_force
 
 
-def _arguments() -> tuple[str, int, Sources]:
+def _arguments() -> tuple[str, int, Sources, Path | None]:
     parser = argparse.ArgumentParser(prog="executor.worker")
     parser.add_argument("address")
     parser.add_argument("gpu", type=int)
     for option in ("--model", "--weights"):
         parser.add_argument(option, action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--keys", type=Path)
     given = parser.parse_args()
     code, weights = (
         dict(pair.split("=", 1) for pair in pairs) for pairs in (given.model, given.weights)
     )
-    return given.address, given.gpu, Sources(code, weights)
+    return given.address, given.gpu, Sources(code, weights), given.keys
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import typer
 from mainspring import (
     __version__,
     decisions_cli,
+    keys_cli,
     load_scenario,
     predictions_cli,
     profile_cli,
@@ -57,6 +58,7 @@ app = typer.Typer(
 app.add_typer(workloads_cli.app, name="workloads")
 app.add_typer(profiles_cli.app, name="profiles")
 sweep_cli.register(app)
+keys_cli.register(app)
 predictions_cli.register(app)
 trace_cli.register(app)
 decisions_cli.register(app)
