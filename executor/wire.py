@@ -11,9 +11,10 @@ before it was lost names nothing that is open.
 Not here: sockets (`executor/worker.py`, `executor/controller.py`).
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from profiles.durations import Durations
 from scheduler.faults import DeviceError, SlowGpu, StalledCopy
@@ -24,6 +25,10 @@ VERSION: Final = 4
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
 """Longer messages are dropped by the socket, before anything reads them."""
+
+Clock = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+"""Nanoseconds as a worker tells them. What is computed from two of them still fits into a message
+and into a column of the results: a worker that lies ends no run."""
 
 
 class Hello(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -85,8 +90,8 @@ class Ping(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True
 class Pong(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
     """The time, by the worker's clock. unknown: actions that were asked for and never came."""
 
-    sent_ns: int
-    at_ns: int
+    sent_ns: Clock
+    at_ns: Clock
     unknown: list[int] = []
 
 
@@ -124,11 +129,11 @@ class Report(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     id: int
     status: Status
     why: Why
-    received_ns: int
-    ready_ns: int
-    start_ns: int
-    end_ns: int
-    duration_ns: int
+    received_ns: Clock
+    ready_ns: Clock
+    start_ns: Clock
+    end_ns: Clock
+    duration_ns: Clock
     error: str = ""
     outputs: list[dict[str, Tensor]] = []
 

@@ -355,4 +355,10 @@ def _arguments() -> tuple[str, int, Sources, Path | None]:
 
 
 if __name__ == "__main__":
-    serve(*_arguments())
+    from executor.keys import KeysError
+
+    try:
+        serve(*_arguments())
+    except KeysError as error:
+        print(f"executor.worker: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

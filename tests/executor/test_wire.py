@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from executor.offset import Offset
 from executor.wire import (
     Bill,
     Do,
+    Pong,
     Report,
     Reports,
     Setup,
@@ -55,3 +57,22 @@ def test_a_status_that_is_none_is_refused():
     frame = msgspec.msgpack.encode(["Reports", [[1, 77, 0, 2, 3, 4, 5, 6]]])
     with pytest.raises(msgspec.ValidationError, match="77"):
         decode_from_worker(frame)
+
+
+@given(sent_ns=st.integers(-(2**63), 2**64 - 1), at_ns=st.integers(-(2**63), 2**64 - 1))
+def test_a_clock_that_lies_cannot_make_a_message_that_does_not_fit(sent_ns, at_ns):
+    try:
+        pong = decode_from_worker(encode(Pong(sent_ns, at_ns)))
+    except msgspec.ValidationError:
+        return
+    offset = Offset()
+    offset.add(pong.sent_ns, pong.at_ns, 2**60)
+    assert encode(Do(offset.offset_ns + 2**60, []))
+
+
+@pytest.mark.parametrize("field", ["received_ns", "ready_ns", "start_ns", "end_ns", "duration_ns"])
+def test_a_time_that_fits_into_no_column_is_refused(field):
+    report = Report(1, Status.DONE, Why.NOTHING, 2, 3, 4, 5, 6)
+    setattr(report, field, 2**63)
+    with pytest.raises(msgspec.ValidationError, match="<= 4611686018427387904"):
+        decode_from_worker(encode(Reports([report])))
