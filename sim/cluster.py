@@ -19,7 +19,6 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import simpy
 
 from scheduler.journal import Record, Recorder
 from scheduler.ledger import Controller, Ended, member_of
@@ -197,7 +196,7 @@ class Cluster:
         for client in self._clients.values():
             self._ask_at(client, client.start_ns)
         try:
-            env.run(until=end_ns + drain_ns)
+            env.run_to(end_ns + drain_ns)
         finally:
             unseen = [event for _, event in self._inbox if isinstance(event, Request)]
             write_unfinished(self._sink, (*self.controller.stop(), *unseen), env.now)
@@ -215,10 +214,10 @@ class Cluster:
         traces with whole milliseconds tie all the time."""
         self.env.call_last_in(at_ns - self.env.now, self._arrivals_due)
 
-    def _arrivals_due(self, event: simpy.Event) -> None:
+    def _arrivals_due(self, now_ns: int) -> None:
         """Hand over a request, and those behind it until something else happens."""
         assert self._next is not None
-        self._arrive(self.env.now, *self._next)
+        self._arrive(now_ns, *self._next)
         for coming in self._coming:
             at_ns = coming[0] + self._to_inbox_ns
             if not self.env.skip_to(at_ns):
@@ -236,7 +235,7 @@ class Cluster:
             request.key = next(self._keys)
         self.arrived += 1
         if self._has_cost:
-            self._handle(self.controller.request, request)
+            self._handle(now_ns, self.controller.request, request)
             return
         self.controller.request(now_ns, request)
         out = self._out
@@ -250,13 +249,13 @@ class Cluster:
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
             self.env.call_last_in(delay_ns, partial(self._ask, client, at_ns))
 
-    def _ask(self, client: Client, at_ns: int, event: simpy.Event) -> None:
+    def _ask(self, client: Client, at_ns: int, now_ns: int) -> None:
         deadline_ns = at_ns + client.slo_ns if client.slo_ns < FOREVER else FOREVER
         request = Request(self.arrived, client.model, at_ns, deadline_ns, client.id)
         if self._keys is not None:
             request.key = next(self._keys)
         self.arrived += 1
-        self._handle(self.controller.request, request)
+        self._handle(now_ns, self.controller.request, request)
 
     def _ask_again(self, ended: Sequence[Ended], end_ns: int) -> None:
         """Closed-loop clients whose requests have ended."""
@@ -267,9 +266,8 @@ class Cluster:
 
     # ---- controller
 
-    def _handle(self, handler: Callable[[int, Any], None], event: object) -> None:
+    def _handle(self, now_ns: int, handler: Callable[[int, Any], None], event: object) -> None:
         """An event has been seen in the inbox: handle it when the controller is free."""
-        now_ns = self.env.now
         if self._has_cost and (self._inbox or now_ns < self._busy_until_ns):
             self._inbox.append((handler, event))
             if len(self._inbox) == 1:
@@ -281,9 +279,8 @@ class Cluster:
     def _call_when_free(self) -> None:
         self.env.call_in(self._busy_until_ns - self.env.now, self._next_event)
 
-    def _next_event(self, event: simpy.Event) -> None:
+    def _next_event(self, now_ns: int) -> None:
         handler, what = self._inbox.popleft()
-        now_ns = self.env.now
         handler(now_ns, what)
         self._settle(now_ns)
         if self._inbox:
@@ -343,19 +340,19 @@ class Cluster:
             feedback = Feedback(request.id, request.client, right)
             self.env.call_in(delay_ns, partial(self._feedback, feedback))
 
-    def _feedback(self, feedback: Feedback, event: simpy.Event) -> None:
-        self._handle(self.controller.feedback, feedback)
+    def _feedback(self, feedback: Feedback, now_ns: int) -> None:
+        self._handle(now_ns, self.controller.feedback, feedback)
 
-    def _wake(self, at_ns: int, key: Hashable, event: simpy.Event) -> None:
+    def _wake(self, at_ns: int, key: Hashable, now_ns: int) -> None:
         if self._wakes.get(key) == at_ns:  # otherwise replaced
             del self._wakes[key]
-            self._handle(self.controller.wake, key)
+            self._handle(now_ns, self.controller.wake, key)
 
     # ---- the link to the workers
 
-    def _over_link(self, gpu: int, action: Action, event: simpy.Event) -> None:
+    def _over_link(self, gpu: int, action: Action, now_ns: int) -> None:
         assert self._link is not None
-        self._link.send(self.env.now, gpu, action)
+        self._link.send(now_ns, gpu, action)
 
     def _through(self, gpu: int, action: Action) -> None:
         """All of an action is through the link."""
@@ -368,12 +365,12 @@ class Cluster:
         result = Result(action, Status.MISSED, Why.SENT_TOO_LATE, now_ns, now_ns, 0)
         sent_ns = self._sent_ns.pop(action.id)
         write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
-        self._handle(self.controller.result, result)
+        self._handle(now_ns, self.controller.result, result)
 
     # ---- workers
 
-    def _deliver(self, gpu: int, action: Action, event: simpy.Event) -> None:
-        self._gpus[gpu].submit(self.env.now, action)
+    def _deliver(self, gpu: int, action: Action, now_ns: int) -> None:
+        self._gpus[gpu].submit(now_ns, action)
 
     def _report(self, result: Result) -> None:
         """A worker has sent a result."""
@@ -394,5 +391,5 @@ class Cluster:
     def _request_of(self, task: int) -> int:
         return task if task >= 0 else member_of(task, self._model_count)[0]
 
-    def _receive(self, result: Result, event: simpy.Event) -> None:
-        self._handle(self.controller.result, result)
+    def _receive(self, result: Result, now_ns: int) -> None:
+        self._handle(now_ns, self.controller.result, result)

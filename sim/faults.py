@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import simpy
-
 from scheduler.faults import (
     HEARTBEAT_NS,
     DelayedMessages,
@@ -63,8 +61,7 @@ class FaultyCluster(Cluster):
             self.env.call_in(fault.at_ns, partial(self._happens, fault))
         super().run(end_ns, drain_ns)
 
-    def _happens(self, fault: Fault, event: simpy.Event) -> None:
-        now_ns = self.env.now
+    def _happens(self, fault: Fault, now_ns: int) -> None:
         if isinstance(fault, PausedController):
             until_ns = now_ns + round(fault.for_s * 1e9)
             self._busy_until_ns = max(self._busy_until_ns, until_ns)
@@ -106,8 +103,8 @@ class FaultyCluster(Cluster):
             back_ns = max(now_ns + round(fault.back_after_s * 1e9) + self._result_ns, known_ns)
             self.env.call_in(back_ns - now_ns, partial(self._is_back, gpu))
 
-    def _is_lost(self, gpu: int, event: simpy.Event) -> None:
-        self._handle(self._lose, gpu)
+    def _is_lost(self, gpu: int, now_ns: int) -> None:
+        self._handle(now_ns, self._lose, gpu)
 
     def _lose(self, now_ns: int, gpu: int) -> None:
         """The controller handles the loss; until now it may have sent actions into the void."""
@@ -120,8 +117,8 @@ class FaultyCluster(Cluster):
                 self._write(result)
                 self.controller.result(now_ns, result)
 
-    def _is_back(self, gpu: int, event: simpy.Event) -> None:
-        self._handle(self._return, gpu)
+    def _is_back(self, gpu: int, now_ns: int) -> None:
+        self._handle(now_ns, self._return, gpu)
 
     def _return(self, now_ns: int, gpu: int) -> None:
         """The controller takes the new worker on."""
@@ -150,12 +147,12 @@ class FaultyCluster(Cluster):
                 self._gpus[gpu].submit(now_ns, action)
         self._out.sent.clear()
 
-    def _is_missed(self, action: Action, event: simpy.Event) -> None:
-        self._hear(lost(action, self.env.now, Why.MESSAGE_LOST))
+    def _is_missed(self, action: Action, now_ns: int) -> None:
+        self._hear(now_ns, lost(action, now_ns, Why.MESSAGE_LOST))
 
-    def _deliver(self, gpu: int, action: Action, event: simpy.Event) -> None:
+    def _deliver(self, gpu: int, action: Action, now_ns: int) -> None:
         if action.id in self._outstanding:  # else declared lost: its worker has died since
-            super()._deliver(gpu, action, event)
+            super()._deliver(gpu, action, now_ns)
 
     def _report(self, result: Result) -> None:
         if self._truth is not None:
@@ -172,14 +169,14 @@ class FaultyCluster(Cluster):
         link.last_back_ns = back_ns = max(back_ns, link.last_back_ns)
         self.env.call_in(back_ns - now_ns, partial(self._receive, result))
 
-    def _receive(self, result: Result, event: simpy.Event) -> None:
-        self._hear(result)
+    def _receive(self, result: Result, now_ns: int) -> None:
+        self._hear(now_ns, result)
 
-    def _hear(self, result: Result) -> None:
+    def _hear(self, now_ns: int, result: Result) -> None:
         """The controller learns what became of an action, if it has not been told before."""
         if result.action.id in self._outstanding:
             self._write(result)
-            self._handle(self.controller.result, result)
+            self._handle(now_ns, self.controller.result, result)
 
     def _write(self, result: Result) -> None:
         action_id = result.action.id
@@ -188,11 +185,11 @@ class FaultyCluster(Cluster):
 
     # ---- a controller that is away
 
-    def _next_event(self, event: simpy.Event) -> None:
-        if self.env.now < self._busy_until_ns:
+    def _next_event(self, now_ns: int) -> None:
+        if now_ns < self._busy_until_ns:
             self._call_when_free()
         else:
-            super()._next_event(event)
+            super()._next_event(now_ns)
 
 
 def _second_heartbeat_ns(after_ns: int) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import simpy
 
 from profiles.durations import Durations
 from scheduler.memory import Memory
@@ -107,7 +106,7 @@ class SimGpu:
         free_ns = self._free_ns[engine]
         if now_ns < free_ns:  # running, or in the gap behind an action
             if self.worker.is_idle(engine) and not now_ns < self._alarm_ns[engine] <= free_ns:
-                self._call_at(engine, free_ns)
+                self._call_at(engine, now_ns, free_ns)
             return
         while True:
             step = self.worker.start(engine, now_ns)
@@ -115,7 +114,7 @@ class SimGpu:
                 return
             if isinstance(step, int):
                 if not now_ns < self._alarm_ns[engine] <= step:
-                    self._call_at(engine, step)
+                    self._call_at(engine, now_ns, step)
                 return
             if isinstance(step, Result):
                 self._report(step)
@@ -128,8 +127,7 @@ class SimGpu:
             self._clock.call_in(duration_ns, self._finished[engine])
             return
 
-    def _finish(self, engine: Engine, event: simpy.Event) -> None:
-        now_ns = self._clock.now
+    def _finish(self, engine: Engine, now_ns: int) -> None:
         why = Why.NOTHING
         trouble = self.trouble
         if trouble is not None:
@@ -144,12 +142,12 @@ class SimGpu:
         self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns, why))
         self._run(engine, now_ns)
 
-    def _call_at(self, engine: Engine, at_ns: int) -> None:
+    def _call_at(self, engine: Engine, now_ns: int, at_ns: int) -> None:
         self._alarm_ns[engine] = at_ns
-        self._clock.call_in(at_ns - self._clock.now, self._called[engine])
+        self._clock.call_in(at_ns - now_ns, self._called[engine])
 
-    def _alarm(self, engine: Engine, event: simpy.Event) -> None:
-        self._run(engine, self._clock.now)
+    def _alarm(self, engine: Engine, now_ns: int) -> None:
+        self._run(engine, now_ns)
 
     def _draw(self, action: Action) -> int:
         batch = action.batch if type(action) is Infer else 0

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import simpy
-
 from scheduler.records import Action, Infer
 from sim.clock import Clock
 
@@ -91,10 +89,10 @@ class Link:
             self._under_way += 1
             self._clock.call_in(self._free_ns - now_ns, partial(self._through, gpu, action))
 
-    def _through(self, gpu: int, action: Action, event: simpy.Event) -> None:
+    def _through(self, gpu: int, action: Action, now_ns: int) -> None:
         self._under_way -= 1
         self._deliver(gpu, action)
-        self._pump(self._clock.now)
+        self._pump(now_ns)
 
-    def _tell(self, action: Action, event: simpy.Event) -> None:
+    def _tell(self, action: Action, now_ns: int) -> None:
         self._unsent(action)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import simpy
-
 from scheduler.records import Action, Infer
 from sim.clock import Clock
 from sim.link import Uplink
@@ -60,17 +58,16 @@ class Sender:
         delay_ns = round(self._network.encode_ns * action.batch)
         self._clock.call_in(delay_ns, partial(self._send, action))
 
-    def _send(self, action: Infer, event: simpy.Event) -> None:
+    def _send(self, action: Infer, now_ns: int) -> None:
         if self._link is None:
-            self._sent(event)
+            self._sent(now_ns)
         else:
-            now_ns = self._clock.now
             bits = self._network.query_bits * action.batch
             takes_ns = round(1e9 * bits / self._network.bits_per_s)
             self._clock.call_in(self._link.through_ns(now_ns, takes_ns) - now_ns, self._sent)
 
-    def _sent(self, event: simpy.Event) -> None:
-        self._gpu.submit(self._clock.now, self._queue.popleft())
+    def _sent(self, now_ns: int) -> None:
+        self._gpu.submit(now_ns, self._queue.popleft())
         if self._queue:
             self._encode(self._queue[0])
 

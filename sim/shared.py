@@ -21,7 +21,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import simpy
 
 from scheduler.memory import Memory
 from scheduler.records import Action, Infer, Result, Status, Unload, Why
@@ -140,14 +139,14 @@ class SharedGpu:
             if isinstance(step, Result):
                 self._report(step)
             elif isinstance(step, int):
-                self._clock.call_in(step - now_ns, lambda event: self._copy(self._clock.now))
+                self._clock.call_in(step - now_ns, self._copy)
                 return
             else:
                 self._copy_start_ns = now_ns
                 self._clock.call_in(self._draw_ns(step.model, 0), self._copied)
 
-    def _copied(self, event: simpy.Event) -> None:
-        now_ns, start_ns = self._clock.now, self._copy_start_ns
+    def _copied(self, now_ns: int) -> None:
+        start_ns = self._copy_start_ns
         if self.trouble is not None and now_ns < self.trouble.stalled_until_ns:
             self._clock.call_in(self.trouble.stalled_until_ns - now_ns, self._copied)
             return
@@ -162,7 +161,7 @@ class SharedGpu:
             action = queue[0]
             if action.earliest_ns > now_ns:
                 wait_ns = action.earliest_ns - now_ns
-                self._clock.call_in(wait_ns, lambda event: self._serve(lane, self._clock.now))
+                self._clock.call_in(wait_ns, partial(self._serve, lane))
                 return
             queue.popleft()
             if now_ns > action.latest_ns:
@@ -206,10 +205,9 @@ class SharedGpu:
         delay_ns = max(0, math.ceil(flights[lane].left_ns * self._slow))
         self._clock.call_in(delay_ns, partial(self._land, lane, self._round))
 
-    def _land(self, lane: int, planned: int, event: simpy.Event) -> None:
+    def _land(self, lane: int, planned: int, now_ns: int) -> None:
         if planned != self._round:
             return  # something has started since
-        now_ns = self._clock.now
         self._advance(now_ns)
         flight = self._flights.pop(lane)
         self._plan(now_ns)
@@ -225,9 +223,9 @@ class SharedGpu:
         if not gap_ns:
             self._serve(lane, now_ns)
 
-    def _open(self, lane: int, event: simpy.Event) -> None:
+    def _open(self, lane: int, now_ns: int) -> None:
         self._closed.discard(lane)
-        self._serve(lane, self._clock.now)
+        self._serve(lane, now_ns)
 
     # ---- draws
 

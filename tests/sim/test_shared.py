@@ -29,7 +29,7 @@ class Bench:
             self.at(0, Load(100 + model, model, model, 0, FOREVER, 0))
 
     def at(self, ms: float, action) -> None:
-        self.clock.call_in(round(ms * MS), lambda event: self.gpu.submit(self.clock.now, action))
+        self.clock.call_in(round(ms * MS), lambda now_ns: self.gpu.submit(now_ns, action))
 
     def infer(self, ms: float, lane: int, batch: int, latest_ms: float = 1e6) -> None:
         action = Infer(lane, lane, lane, batch, (lane,), 0, round(latest_ms * MS), 0)
