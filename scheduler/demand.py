@@ -55,7 +55,7 @@ class _Model:
         self.shares: list[float] = []
         """How much of `exec` was laid on each of them."""
         self.spread_ns = 0
-        """Before this time the shares stay as they are."""
+        """Before this time the shares stay as they are; 0 once nothing was left to be shared."""
         self.ease = 0.0
         self.ease_squared = 0.0
         """Sums over the holders of 1 / outstanding and of its square, as of the last spread."""
@@ -162,7 +162,12 @@ class Demand:
         if len(holders) == 1:
             holders[0].outstanding -= exec_size
             m.shares[0] -= exec_size
-        elif now_ns >= m.spread_ns or not m.exec:
+        elif not m.exec:
+            for gpu, share in zip(holders, m.shares, strict=True):
+                gpu.outstanding -= share
+            m.shares = [0.0] * len(holders)
+            m.spread_ns = 0
+        elif now_ns >= m.spread_ns:
             self._spread(m, now_ns)
 
     def hold(self, model: int, gpu: int, now_ns: int) -> None:
@@ -180,16 +185,20 @@ class Demand:
         m = self._models[model]
         place = m.holders.index(self._gpus[gpu])
         m.holders.pop(place).outstanding -= m.shares.pop(place)
-        self._spread(m, now_ns)
+        if m.exec:
+            self._spread(m, now_ns)
+        else:  # nothing to lay on those that are left
+            m.spread_ns = 0
         self._list(m, self._priority(m, now_ns))
 
-    def pop_most_wanted(self, now_ns: int) -> int | None:
+    def pop_most_wanted(self, now_ns: int) -> tuple[float, int] | None:
         """Take the model that some GPU should load before all others, None if there is none.
 
-        It is listed again when its demand changes, which a load of it does, or by `list_again`.
+        (-priority, model). It is listed again when its demand changes, which a load of it does, or
+        by `put_back` or `list_again`.
         """
         wanted = self.wanted
-        looked_at = set()
+        looked_at: set[int] = set()
         while wanted:
             negative, model = heappop(wanted)
             m = self._models[model]
@@ -201,7 +210,7 @@ class Demand:
                 continue
             # Once is enough: looking at one model shifts the work that another one sees.
             if not wanted or -priority <= wanted[0][0] or model in looked_at:
-                return model
+                return -priority, model
             looked_at.add(model)
             self._list(m, priority)
         return None
@@ -210,6 +219,11 @@ class Demand:
         """Put a model back that nobody can load now."""
         m = self._models[model]
         self._list(m, self._priority(m, now_ns))
+
+    def put_back(self, entry: tuple[float, int]) -> None:
+        """The same, at the same moment, where nothing has been loaded since: as it was taken."""
+        self._models[entry[1]].listed = -entry[0]
+        heappush(self.wanted, entry)
 
     def empty(self, model: int) -> bool:
         """Whether nobody waits for the model."""
@@ -224,6 +238,8 @@ class Demand:
         if not holders:
             priority = float(unmet if self._forget else m.added - m.met)
         else:
+            if unmet <= 0 and not m.exec:
+                return None
             if now_ns >= m.spread_ns:
                 self._spread(m, now_ns)
             if len(holders) == len(self._gpus):

@@ -906,17 +906,23 @@ class Clockwork:
         """
         demand = self._demand
         passed = []
+        loaded = False
         while self._loaders:
-            model = demand.pop_most_wanted(now_ns)
-            if model is None:
+            entry = demand.pop_most_wanted(now_ns)
+            if entry is None:
                 break
+            model = entry[1]
             gpu = self._loader_for(model, now_ns, out)
             if gpu is None:
-                passed.append(model)
+                passed.append(entry)
             else:
                 self._load(now_ns, gpu, self._models[model], out)
-        for model in passed:
-            demand.list_again(model, now_ns)
+                loaded = True
+        for entry in passed:
+            if loaded:  # which shifts the work of others
+                demand.list_again(entry[1], now_ns)
+            else:
+                demand.put_back(entry)
 
     def _loader_for(self, model: int, now_ns: int, out: Actions) -> _Gpu | None:
         """The first GPU that lacks the model, has room for it and may begin another load."""

@@ -6,7 +6,7 @@ it holds; the load demand that is left is the model's priority. The capacity is 
 
 import pytest
 
-from scheduler.demand import Demand
+from scheduler.demand import IDLE_WORK_NS, Demand
 
 MS = 1_000_000
 LATER = 25 * MS
@@ -19,11 +19,11 @@ def demand(gpus: int = 1, models: int = 3, *, load_satisfied: bool = False) -> D
 def wanted(d: Demand, now_ns: int = 0) -> list[int]:
     """All models that should be loaded, most wanted first, as long as nobody loads them."""
     order = []
-    while (model := d.pop_most_wanted(now_ns)) is not None:
-        order.append(model)
-    for model in order:
-        d.list_again(model, now_ns)
-    return order
+    while (entry := d.pop_most_wanted(now_ns)) is not None:
+        order.append(entry)
+    for entry in order:
+        d.put_back(entry)
+    return [model for _, model in order]
 
 
 def test_a_model_that_nobody_asks_for_is_not_wanted() -> None:
@@ -87,7 +87,6 @@ def test_what_was_sent_to_a_gpu_speaks_for_no_load() -> None:
     d = demand(gpus=2)
     d.add(0, 10, 40, 0, LATER)
     d.meet(0, 40)
-    d.list_again(0, 0)
     assert wanted(d) == []
 
 
@@ -167,3 +166,17 @@ def test_the_artifact_still_prefers_what_is_on_no_gpu() -> None:
     d.hold(0, 0, 0)
     d.add(1, 10 * MS, MS, 0, LATER)
     assert wanted(d) == [1, 0]
+
+
+def test_idle_holders_that_lose_one_share_what_comes_next() -> None:
+    """Three hold it, all is done, one drops it: the next work lies on the two that are left."""
+    d = demand(gpus=4)
+    for gpu in range(3):
+        d.hold(0, gpu, 0)
+    d.add(0, 90 * MS, 10 * MS, 0, LATER)
+    d.complete(0, 90 * MS, 2 * MS)
+    assert [gpu.outstanding for gpu in d._gpus] == [IDLE_WORK_NS] * 4
+    d.release(0, 1, 3 * MS)
+    d.add(0, 90 * MS, 10 * MS, 4 * MS, 4 * MS + LATER)
+    work = [gpu.outstanding - IDLE_WORK_NS for gpu in d._gpus]
+    assert work == [45 * MS, 0, 45 * MS, 0]
