@@ -85,7 +85,9 @@ class _Model:
 
     def unmet(self, now_ns: int) -> int:
         """Load demand that is left."""
-        self.expire(now_ns)
+        expiring = self.expiring
+        if (expiring and expiring[0][0] < now_ns) or self.turned_away:
+            self.expire(now_ns)
         return self.added - (self.met if self.met > self.expired else self.expired)
 
 

@@ -928,7 +928,7 @@ class Clockwork:
         """The first GPU that lacks the model, has room for it and may begin another load."""
         pages = self._models[model].pages
         for gpu in list(self._loaders.values()):
-            if gpu.holds(model):
+            if model in gpu.ready or model in gpu.loading:
                 continue
             if not self._may_load(gpu, now_ns, out):
                 del self._loaders[gpu.id]
