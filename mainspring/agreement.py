@@ -13,10 +13,14 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from mainspring.journal import NAME as JOURNAL
 from mainspring.journal import replay
+from mainspring.live import LIVE, Punctuality
 from results import read_actions, read_outcomes, read_summary
+from results.intervals import two_sided
+from results.predictions import prediction_errors
 
 GOODPUT_TOLERANCE: Final = 0.02
 P50_TOLERANCE: Final = 0.05
@@ -24,6 +28,8 @@ P99_TOLERANCE: Final = 0.10
 """Judged only where a core is free for the worker."""
 EXECUTION_TOLERANCE: Final = 0.10
 """Median execution over the profile's median in the simulation, for each batch size."""
+START_TOLERANCE_MS: Final = 1.0
+"""How late an action may start at p99; judged only where a core is free for the worker."""
 DRIFT: Final = 0.05
 """A backlog that grows by more than this share of the arrivals is a saturated server."""
 
@@ -49,7 +55,10 @@ VERDICTS: Final = {
 class Check(msgspec.Struct, frozen=True):
     """One comparison. tolerance: what `difference` may be; None where nothing is judged.
 
-    advice: what to do where the grade is not good.
+    advice: what to do where the grade is not good. policy, load: of what runs; load is a share of
+    capacity, None for the scenario's own traffic. spread: of the repeated live runs, from the least
+    to the most, over what was simulated. low, high: 95% interval of the mean of their values,
+    by Student's t; None where there are not two of them.
     """
 
     name: str
@@ -60,6 +69,11 @@ class Check(msgspec.Struct, frozen=True):
     tolerance: float | None = None
     reason: str = ""
     advice: str = ""
+    policy: str = ""
+    load: float | None = None
+    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def verdict(checks: Sequence[Check]) -> tuple[str, int]:
@@ -67,21 +81,28 @@ def verdict(checks: Sequence[Check]) -> tuple[str, int]:
     return VERDICTS[max((check.grade for check in checks), default=Grade.GOOD) or Grade.GOOD]
 
 
-def compare(live: Sequence[Path], simulated: Path, *, free_core: bool) -> list[Check]:
+def compare(
+    live: Sequence[Path], simulated: Path, *, free_core: bool, policy: str = "",
+    load: float | None = None,
+) -> list[Check]:  # fmt: skip
     """Compare live runs of one load with its simulation.
 
     live: directories of repeated runs, at least one; several give the spread. free_core: whether a
-    core was free for each worker. Raises ResultsError where a directory is not a finished run.
+    core was free for each worker. policy, load: as in Check; beyond a load of 1 a backlog that
+    grows is what was asked for. Raises ResultsError where a directory is not a finished run.
     """
     assert live, "nothing to compare with"
     runs, expected = [_Run(path) for path in live], _Run(simulated)
-    return [
+    checks = [
         *_exact(runs, expected),
         *_rates(runs, expected),
         *_latencies(runs, expected, free_core),
         *_executions(runs, expected),
-        _backlog(runs, expected),
+        *_predictions(runs, expected),
+        *_punctuality(runs, free_core),
+        _backlog(runs, expected, beyond=load is not None and load > 1),
     ]
+    return [msgspec.structs.replace(check, policy=policy, load=load) for check in checks]
 
 
 class _Run:
@@ -90,6 +111,11 @@ class _Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.summary = read_summary(path)
+        file = path / LIVE
+        self.punctuality = (
+            msgspec.json.decode(file.read_bytes(), type=Punctuality) if file.exists() else None
+        )
+        """None of a simulation."""
         outcomes = read_outcomes(path)
         self.arrival_ns, self.end_ns = (
             outcomes[name].to_numpy() for name in ("arrival_ns", "end_ns")
@@ -121,6 +147,18 @@ class _Run:
             if kind == "infer" and status == "done":
                 done.setdefault(batch, []).append(ns)
         return {batch: float(np.median(ns)) / 1e6 for batch, ns in done.items()}
+
+    def missed(self) -> int:
+        """Actions of the whole run that missed their windows."""
+        return int(pc.sum(pc.equal(read_actions(self.path)["status"], "missed")).as_py() or 0)
+
+    def under_ms(self) -> dict[str, float]:
+        """By how much predictions were exceeded at p99, by what was predicted."""
+        return {
+            f"{errors.action} {errors.what}": tail
+            for errors in prediction_errors(self.path)
+            if errors.model is None and (tail := errors.under_ms["p99"]) is not None
+        }
 
     def drift(self) -> float:
         """Requests in the system in the span's last quarter less its first, over arrivals."""
@@ -168,12 +206,14 @@ def _rates(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
         GOODPUT_TOLERANCE, Grade.BAD,
         "measure the profile again on the quiet machine; see the executions below",
     )  # fmt: skip
-    for name in ("share_in_time", "missed_actions"):
-        values = [float(getattr(one, name) or 0) for one in summaries]
-        yield Check(
-            name.replace("_", " "), Grade.SHOWN, float(np.mean(values)),
-            float(getattr(expected, name) or 0),
-        )  # fmt: skip
+    yield _within(
+        "attainment, share in time", [one.share_in_time for one in summaries],
+        expected.share_in_time, None, Grade.SHOWN, "",
+    )  # fmt: skip
+    yield Check(
+        "missed windows", Grade.SHOWN, float(np.mean([one.missed_actions for one in summaries])),
+        float(expected.missed_actions),
+    )  # fmt: skip
 
 
 def _latencies(live: Sequence[_Run], simulated: _Run, free_core: bool) -> Iterator[Check]:
@@ -201,22 +241,29 @@ def _latencies(live: Sequence[_Run], simulated: _Run, free_core: bool) -> Iterat
 
 def _within(
     name: str, values: Sequence[float | None], expected: float | None, tolerance: float | None,
-    grade: Grade, advice: str,
+    grade: Grade, advice: str, why: str = "",
 ) -> Check:  # fmt: skip
-    """Judge the mean of the repeated runs. tolerance: relative; None judges nothing."""
+    """Judge the mean of the repeated runs. tolerance: relative; None judges nothing. why: opens
+    the reason where it is beyond."""
     known = [value for value in values if value is not None]
     if not known or not expected:
         return Check(name, Grade.SHOWN)
-    mean = float(np.mean(known))
+    _, mean, low, high = two_sided(known)
+    assert mean is not None, "there is one value at least"
     difference = mean / expected - 1
-    if tolerance is None:
-        return Check(name, Grade.SHOWN, mean, expected, difference)
     spread = (max(known) - min(known)) / expected
+    if tolerance is None:
+        return Check(
+            name, Grade.SHOWN, mean, expected, difference, spread=spread, low=low, high=high
+        )
     allowed = max(tolerance, spread)
-    if abs(difference) <= allowed:
-        return Check(name, Grade.GOOD, mean, expected, difference, allowed)
+    good = abs(difference) <= allowed
     reason = f"{difference:+.1%} where {allowed:.1%} is allowed (repeats spread by {spread:.1%})"
-    return Check(name, grade, mean, expected, difference, allowed, reason, advice)
+    return Check(
+        name, Grade.GOOD if good else grade, mean, expected, difference, allowed,
+        reason="" if good else f"{why}{reason}", advice="" if good else advice,
+        spread=spread, low=low, high=high,
+    )  # fmt: skip
 
 
 def _executions(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
@@ -227,11 +274,53 @@ def _executions(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
         yield _within(
             f"execution of batch {batch}, ms", [run[batch] for run in runs], expected[batch],
             EXECUTION_TOLERANCE, Grade.BAD,
-            "the profile does not hold under load: measure it again under load, or free the device",
+            "measure the profile again under load, or free the device",
+            "the profile does not hold under load: ",
         )  # fmt: skip
 
 
-def _backlog(live: Sequence[_Run], simulated: _Run) -> Check:
+def _predictions(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
+    """How far off the policy's own predictions were, in both worlds."""
+    expected = simulated.under_ms()
+    runs = [run.under_ms() for run in live]
+    for what in sorted(set(expected).intersection(*runs)):
+        yield Check(
+            f"{what} beyond prediction p99, ms", Grade.SHOWN,
+            float(np.mean([run[what] for run in runs])), expected[what],
+        )  # fmt: skip
+
+
+def _punctuality(live: Sequence[_Run], free_core: bool) -> Iterator[Check]:
+    """How late actions started, and why windows were missed."""
+    known = [(run, run.punctuality) for run in live if run.punctuality is not None]
+    if not known:
+        return
+    for name in known[0][1].start_late_us:
+        values = [p.start_late_us[name] / 1e3 for _, p in known if name in p.start_late_us]
+        _, mean, low, high = two_sided(values)
+        assert mean is not None, "the first has it"
+        judged = free_core and name == "p99"
+        good = mean <= START_TOLERANCE_MS
+        yield Check(
+            f"start after it could, {name}, ms",
+            Grade.SHOWN if not judged else Grade.GOOD if good else Grade.CARE,
+            live=mean, tolerance=START_TOLERANCE_MS if judged else None, low=low, high=high,
+            reason="" if good or not judged else "actions start later than their windows open",
+            advice="" if good or not judged else "leave a core to each worker, allow SCHED_FIFO",
+        )  # fmt: skip
+    for why in known[0][1].missed:
+        mean = float(np.mean([p.missed[why] for _, p in known]))
+        yield Check(f"missed windows by {why}", Grade.SHOWN, live=mean)
+    for run, punctuality in known:
+        told, missed = sum(punctuality.missed.values()), run.missed()
+        yield _exactly(
+            "every missed window has a cause", told == missed,
+            f"{run.path.name}: {missed:,} were missed, {told:,} have a cause",
+            "this is a fault of mainspring",
+        )  # fmt: skip
+
+
+def _backlog(live: Sequence[_Run], simulated: _Run, beyond: bool) -> Check:
     """A server that cannot keep up is no fault of the model, as long as both cannot."""
     drift = float(np.mean([run.drift() for run in live]))
     expected = simulated.drift()
@@ -240,6 +329,11 @@ def _backlog(live: Sequence[_Run], simulated: _Run) -> Check:
     if saturated == predicted:
         if not saturated:
             return Check(name, Grade.GOOD, drift, expected, drift - expected)
+        if beyond:
+            return Check(
+                name, Grade.GOOD, drift, expected, drift - expected,
+                reason="both are saturated, as was asked for",
+            )  # fmt: skip
         return Check(
             name, Grade.CARE, drift, expected, drift - expected,
             reason="both are saturated: latencies grow with the run's length",

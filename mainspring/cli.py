@@ -324,8 +324,16 @@ def validate(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")] = Path(
         "scenarios/live.toml"
     ),
-    policy: Annotated[str, typer.Option(help="Which one.")] = "clockwork",
-    repeats: Annotated[int, typer.Option(min=1, max=20, help="Live runs.")] = 3,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Which; repeatable. Clockwork by default.")
+    ] = None,
+    loads: Annotated[
+        str, typer.Option(help="Shares of capacity, or `own` for the scenario's own traffic.")
+    ] = "0.5,0.9,1.3",
+    full: Annotated[
+        bool, typer.Option("--full", help="Clockwork, FIFO and EDF; takes five minutes or more.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     out: Annotated[Path | None, typer.Option(help="runs/NAME-TIME by default.")] = None,
     device: Device = "cpu",
@@ -345,20 +353,44 @@ def validate(
     Exit code 0: trust; 4: trust with care; 5: do not trust.
     """
     from mainspring import validate as validate_scenario
-    from mainspring.validate import measure
+    from mainspring.report.validation import write_validation
+    from mainspring.validate import POLICIES, measure, validate_loads
 
     box = box_of(device, model, weights)
+    shares = None if loads == "own" else _loads(loads)
+    policies = policy or (list(POLICIES) if full else ["clockwork"])
+    if shares is None and len(policies) > 1:
+        raise ScenarioError("--loads own takes one policy; give --policy once, or loads")
     loaded = load_scenario(scenario, set_ or [])
     out = out or default_out(loaded)
     with bars(json) as progress:
         if measured and (found := measure(loaded, out, box, progress)):
             loaded = load_scenario(scenario, [*(set_ or []), *found])
-        came = validate_scenario(loaded, out, policy, repeats, progress, box)
+        if shares is None:
+            came = validate_scenario(loaded, out, policies[0], repeats, progress, box)
+        else:
+            came = validate_loads(loaded, out, policies, shares, repeats, progress, box)
+    page = write_validation(came, loaded.spec.name, out)
     if json:
         _print_json(came.to_json())
     else:
         print(came)
+        print(f"page: {page}")
     raise typer.Exit(came.exit_code)
+
+
+def _loads(text: str) -> list[float]:
+    """Shares of capacity. Raises ScenarioError."""
+    try:
+        loads = [float(one) for one in text.split(",")]
+    except ValueError:
+        loads = []
+    if not loads or not all(0 < load <= 10 for load in loads) or len(set(loads)) < len(loads):
+        raise ScenarioError(
+            f"--loads {text}: expected different shares of capacity above 0 and at most 10, "
+            "as in 0.5,0.9,1.3, or own"
+        )
+    return loads
 
 
 @app.command()

@@ -4,11 +4,14 @@
     OUT/delays.toml           what messages and loops cost here (mainspring.delays)
     OUT/live-1, live-2, ...   the live runs; several give the spread
     OUT/simulated             the same arrivals in simulation, with those delays
-Not here: the judgement (mainspring.agreement).
+
+At several loads each policy has its delays in OUT/POLICY, and its runs in OUT/POLICY/LOAD.
+Not here: the judgement (mainspring.agreement), how loads are found (mainspring.capacity), and the
+page (mainspring.report.validation).
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +19,7 @@ import msgspec
 
 from executor.models import SPIN
 from mainspring.agreement import Check, compare, verdict
+from mainspring.capacity import Capacity, find_capacity, scaled
 from mainspring.delays import MeasuredDelays, measure_delays
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
@@ -26,6 +30,9 @@ from mainspring.world import arrivals
 
 MEASURED_QUANTILE: Final = 0.9
 MEASURED_LOADS: Final = 100
+LOADS: Final = (0.5, 0.9, 1.3)
+"""Shares of capacity."""
+POLICIES: Final = ("clockwork", "fifo", "edf")
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -35,7 +42,9 @@ class Validation(msgspec.Struct, frozen=True):
     exit_code: int
     checks: list[Check]
     delays: MeasuredDelays
-    """What the simulation was given."""
+    """What the simulation was given; of several policies, that of the first."""
+    capacities: list[Capacity] = []
+    """Of each policy, where loads were asked for."""
 
     def to_json(self) -> bytes:
         """The verdict and every check, with its grade in words."""
@@ -45,19 +54,36 @@ class Validation(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(table), indent=2)
 
     def __repr__(self) -> str:
-        """The delays, every check in a line, then the verdict."""
-        return "\n".join([repr(self.delays), "", *self._lines(), "", self.verdict])
+        """The delays, the capacities, every check in a line, then the verdict."""
+        return "\n".join(
+            [repr(self.delays), *map(repr, self.capacities), *self._lines(), "", self.verdict]
+        )
 
     def _lines(self) -> Iterator[str]:
+        heading = None
         for check in self.checks:
-            numbers = [
-                f"{name} {value:.4g}"
-                for name in ("live", "simulated", "difference", "tolerance")
-                if (value := getattr(check, name)) is not None
-            ]
-            yield f"{check.grade.name.lower():<6} {check.name}: {', '.join(numbers)}"
-            if check.reason:
-                yield f"       {check.reason}; {check.advice}"
+            if (now := heading_of(check)) != heading:
+                heading = now
+                yield from ("", now) if now else ("",)
+            yield f"{check.grade.name.lower():<6} {check.name}{numbers_of(check)}"
+            if why := "; ".join(filter(None, (check.reason, check.advice))):
+                yield f"       {why}"
+
+
+def heading_of(check: Check) -> str:
+    """Of what runs a check is; empty where there is only one kind."""
+    return "" if check.load is None else f"{check.policy} at {check.load:.0%} of capacity"
+
+
+def numbers_of(check: Check) -> str:
+    """The numbers of a check as they are printed."""
+    names = ("live", "simulated", "difference", "tolerance", "spread")
+    numbers = [
+        f"{name} {value:.4g}" for name in names if (value := getattr(check, name)) is not None
+    ]
+    if check.low is not None:
+        numbers.append(f"live 95% {check.low:.4g} to {check.high:.4g}")
+    return f": {', '.join(numbers)}" if numbers else ""
 
 
 def validate(
@@ -79,16 +105,64 @@ def validate(
     if any((out / name).exists() for name in ("calibration", "live-1", "simulated")):
         raise ScenarioError(f"{out} is there already; choose another --out")
     delays = measure_delays(scenario, out, policy, box, progress)
+    checks = _compared(scenario, out, policy, repeats, delays, progress, box, None)
+    return _judged(checks, delays, [])
+
+
+def validate_loads(
+    scenario: Scenario,
+    out: str | Path | None = None,
+    policies: Sequence[str] = ("clockwork",),
+    loads: Sequence[float] = LOADS,
+    repeats: int = 3,
+    progress: Progress | None = None,
+    box: Box = Box(),  # noqa: B008, it is immutable
+) -> Validation:
+    """As `validate`, at shares of each policy's own capacity, which is found by simulation with
+    the delays that were measured. Raises ScenarioError as `validate` and `find_capacity` do.
+    """
+    out = default_out(scenario) if out is None else Path(out)
+    if any((out / policy).exists() for policy in policies):
+        raise ScenarioError(f"{out} is there already; choose another --out")
+    checks: list[Check] = []
+    capacities: list[Capacity] = []
+    delays: list[MeasuredDelays] = []
+    for policy in policies:
+        (out / policy).mkdir(parents=True)
+        delays.append(measure_delays(scenario, out / policy, policy, box, progress))
+        capacity = find_capacity(delays[-1].within(scenario), policy, progress)
+        capacities.append(capacity)
+        for load in loads:
+            asked = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
+            where = out / policy / f"{load:g}"
+            checks += _compared(asked, where, policy, repeats, delays[-1], progress, box, load)
+    return _judged(checks, delays[0], capacities)
+
+
+def _judged(checks: list[Check], delays: MeasuredDelays, capacities: list[Capacity]) -> Validation:
+    words, code = verdict(checks)
+    return Validation(words, code, checks, delays, capacities)
+
+
+def _compared(
+    scenario: Scenario, out: Path, policy: str, repeats: int, delays: MeasuredDelays,
+    progress: Progress | None, box: Box, load: float | None,
+) -> list[Check]:  # fmt: skip
+    """Repeated live runs of one load beside its simulation."""
     live = [out / f"live-{i + 1}" for i in range(repeats)]
     for directory in live:
-        (done,) = run_live(scenario, directory, [policy], progress, box=box)
+
+        def report(label: str, share: float, name: str = directory.name) -> None:
+            if progress is not None:
+                at = f" at {load:.0%}" if load is not None else ""
+                progress(f"{label}{at}, {name}", share)
+
+        (done,) = run_live(scenario, directory, [policy], report, box=box)
         if done.summary.interrupted:
             raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
     run(delays.within(scenario), out / "simulated", [policy], progress)
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
-    checks = compare(live, out / "simulated", free_core=free_core)
-    words, code = verdict(checks)
-    return Validation(words, code, checks, delays)
+    return compare(live, out / "simulated", free_core=free_core, policy=policy, load=load)
 
 
 def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:
