@@ -170,32 +170,44 @@ class _Run:
 
 
 def _exact(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
-    for run in live:
-        path = run.path
+    """One check each over all repeats; the reason names the first that fails."""
+    yield _exactly(
+        "same arrivals",
+        [
+            f"{run.path.name} and {simulated.path.name} did not get the same requests"
+            for run in live
+            if run.identity != simulated.identity
+        ],
+        "run both from one scenario and seed, without an interruption",
+    )
+    journals = [run.path for run in live if (run.path / JOURNAL).exists()]
+    if journals:
+        replayed = {path.name: replay(path) for path in journals}
         yield _exactly(
-            "same arrivals", run.identity == simulated.identity,
-            f"{path.name} and {simulated.path.name} did not get the same requests",
-            "run both from one scenario and seed, without an interruption",
-        )  # fmt: skip
-        if (path / JOURNAL).exists():
-            came = replay(path)
-            yield _exactly(
-                "replay", came.same and came.whole,
-                f"{path.name}: the journal does not give the same actions again, or has no end",
-                "this is a fault of the policy (a clock or randomness of its own) or of mainspring",
-            )  # fmt: skip
-        unchecked = run.summary.unchecked_actions_whole_run
-        yield _exactly(
-            "order, pages, one fate each", not unchecked,
-            f"{path.name}: {unchecked} actions were reported too late for the audit",
-            "look for a worker that was paused",
-        )  # fmt: skip
+            "replay",
+            [
+                f"{name}: the journal does not give the same actions again, or has no end"
+                for name, came in replayed.items()
+                if not (came.same and came.whole)
+            ],
+            "this is a fault of the policy (a clock or randomness of its own) or of mainspring",
+        )
+    yield _exactly(
+        "order, pages, one fate each",
+        [
+            f"{run.path.name}: {unchecked} actions were reported too late for the audit"
+            for run in live
+            if (unchecked := run.summary.unchecked_actions_whole_run)
+        ],
+        "look for a worker that was paused",
+    )
 
 
-def _exactly(name: str, holds: bool, reason: str, advice: str) -> Check:
-    return Check(name, Grade.GOOD) if holds else Check(
-        name, Grade.BAD, reason=reason, advice=advice
-    )  # fmt: skip
+def _exactly(name: str, broken: Sequence[str], advice: str) -> Check:
+    """broken: what does not hold, a sentence each."""
+    if not broken:
+        return Check(name, Grade.GOOD)
+    return Check(name, Grade.BAD, reason=broken[0], advice=advice)
 
 
 def _rates(live: Sequence[_Run], simulated: _Run) -> Iterator[Check]:
@@ -246,10 +258,17 @@ def _within(
     """Judge the mean of the repeated runs. tolerance: relative; None judges nothing. why: opens
     the reason where it is beyond."""
     known = [value for value in values if value is not None]
-    if not known or not expected:
+    if not known or expected is None:
         return Check(name, Grade.SHOWN)
     _, mean, low, high = two_sided(known)
     assert mean is not None, "there is one value at least"
+    if not expected:  # nothing to be relative to
+        good = not mean or tolerance is None
+        return Check(
+            name, Grade.SHOWN if tolerance is None else Grade.GOOD if good else grade,
+            mean, expected, reason="" if good else "there is none in simulation",
+            advice="" if good else advice, low=low, high=high,
+        )  # fmt: skip
     difference = mean / expected - 1
     spread = (max(known) - min(known)) / expected
     if tolerance is None:
@@ -311,13 +330,15 @@ def _punctuality(live: Sequence[_Run], free_core: bool) -> Iterator[Check]:
     for why in known[0][1].missed:
         mean = float(np.mean([p.missed[why] for _, p in known]))
         yield Check(f"missed windows by {why}", Grade.SHOWN, live=mean)
-    for run, punctuality in known:
-        told, missed = sum(punctuality.missed.values()), run.missed()
-        yield _exactly(
-            "every missed window has a cause", told == missed,
-            f"{run.path.name}: {missed:,} were missed, {told:,} have a cause",
-            "this is a fault of mainspring",
-        )  # fmt: skip
+    yield _exactly(
+        "every missed window has a cause",
+        [
+            f"{run.path.name}: {missed:,} were missed, {told:,} have a cause"
+            for run, p in known
+            if (told := sum(p.missed.values())) != (missed := run.missed())
+        ],
+        "this is a fault of mainspring",
+    )
 
 
 def _backlog(live: Sequence[_Run], simulated: _Run, beyond: bool) -> Check:

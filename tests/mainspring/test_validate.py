@@ -16,7 +16,7 @@ def test_validate_ends_with_the_code_of_its_verdict(
 ) -> None:
     settings = ["--set", "duration_s=1", "--set", "warmup_s=0.2", "--set", "workload.0.rate_rps=50"]
     with pytest.raises(SystemExit) as end:
-        main(["validate", str(SCENARIO), "--repeats", "1", "--json", *settings,
+        main(["validate", str(SCENARIO), "--loads", "own", "--repeats", "1", "--json", *settings,
               "--out", str(tmp_path / "v")])  # fmt: skip
     came = json.loads(capsys.readouterr().out)
     codes = {"trust": 0, "trust with care": 4, "do not trust": 5}
@@ -25,12 +25,46 @@ def test_validate_ends_with_the_code_of_its_verdict(
     assert [check["grade"] for check in exact] == ["good", "good"]
 
 
+def test_loads_are_shares_of_a_capacity_that_it_finds_and_the_page_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "duration_s=1", "--set", "warmup_s=0.2", "--set", "models.0.copies=2"]
+    with pytest.raises(SystemExit):
+        main(["validate", str(SCENARIO), "--loads", "0.1,0.2", "--repeats", "1", "--json",
+              *settings, "--out", str(tmp_path / "v")])  # fmt: skip
+    came = json.loads(capsys.readouterr().out)
+    (capacity,) = came["capacities"]
+    assert capacity["rps"] == max(goodput for _, goodput in capacity["tried"])
+    assert {(check["policy"], check["load"]) for check in came["checks"]} == {
+        ("clockwork", 0.1), ("clockwork", 0.2)
+    }  # fmt: skip
+    for load in (0.1, 0.2):
+        folder = tmp_path / "v" / "clockwork" / f"{load:g}"
+        for name in ("live-1", "simulated"):
+            asked = tomllib.loads((folder / name / "scenario.toml").read_text())
+            assert asked["workload"][0]["rate_rps"] == pytest.approx(
+                load * capacity["rps"] * 250 / capacity["own_rps"]
+            )
+    page = (tmp_path / "v" / "validate.html").read_text()
+    assert "clockwork at 20% of capacity" in page
+    assert page.count("<svg") == 4
+    assert json.loads((tmp_path / "v" / "validate.json").read_text()) == came
+
+
+@pytest.mark.parametrize("loads", ["", "half", "0.5,0.5", "0,1", "nan"])
+def test_loads_that_are_none_are_told(loads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["validate", str(SCENARIO), "--loads", loads])
+    assert end.value.code == 2
+    assert f"--loads {loads}: expected different shares of capacity" in capsys.readouterr().err
+
+
 def test_the_simulation_has_delays_that_were_measured_in_another_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["--set", "duration_s=1", "--set", "warmup_s=0.2", "--set", "workload.0.rate_rps=50"]
     with pytest.raises(SystemExit):
-        main(["validate", str(SCENARIO), "--repeats", "1", "--json", *settings,
+        main(["validate", str(SCENARIO), "--loads", "own", "--repeats", "1", "--json", *settings,
               "--out", str(tmp_path / "v")])  # fmt: skip
     measured = json.loads(capsys.readouterr().out)["delays"]
     simulated, live, calibration = (
