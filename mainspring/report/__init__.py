@@ -7,6 +7,7 @@ and figures, when requests were missed and whose, what was assumed, and how to r
 
     runs.py      a page on runs side by side      cases.py   what is known of each run
     parts.py     its windows, clients and models  basis.py   what it assumes, how to run it again
+    validation.py   a page on live beside simulated
     studies.py   pages on a sweep or a plan       page.py    what any page is made of, and its look
 
 Not here: how a run is taken apart (results.breakdown) and drawn (results.plots).
