@@ -9,6 +9,7 @@ misses on average.
 import csv
 import io
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -42,6 +43,15 @@ UNITS: Final = {
     **{f"latency.{name}": "latency (ms)" for name in ("mean_ms", "max_ms")},
     **{f"latency.quantiles_ms.p{q}": "latency (ms)" for q in ("50", "90", "99", "99.9", "99.99")},
 }
+
+SHORT_UNITS: Final = {
+    "goodput_rps": "req/s",
+    "offered_rps": "req/s",
+    "completed_rps": "req/s",
+    "share_in_time": "share",
+    "mean_gpu_utilisation": "share",
+}
+"""For a column's head; a name that ends in its unit needs none."""
 
 SHARES: Final = ("share_in_time", "mean_gpu_utilisation")
 """What lies between 0 and 1, and so does its mean: an interval that reaches further is cut."""
@@ -79,6 +89,8 @@ class Comparison:
     def method(self) -> str:
         """How the intervals were made, in a line."""
         ns = sorted({n for n in self.table["n"].to_pylist() if n}) or [0]
+        if ns == [1]:
+            return "paired by seed; one seed gives no interval"
         n = f"{ns[0]}" if len(ns) == 1 else f"{ns[0]} to {ns[-1]}"
         method = METHOD.format(n=n, confidence=self.confidence)
         if self.sweep.metric(self.metric) in SHARES:
@@ -112,6 +124,14 @@ class Comparison:
         """The metric, and what it is in which unit."""
         unit = UNITS.get(self.sweep.metric(self.metric))
         return f"{self.metric}: {unit}" if unit else self.metric
+
+    @property
+    def name(self) -> str:
+        """The metric and its unit, for the head of a column."""
+        column = self.sweep.metric(self.metric)
+        unit = "ms" if column.startswith("latency.quantiles_ms.") else SHORT_UNITS.get(column)
+        unit = "ms" if column in ("latency.mean_ms", "latency.max_ms") else unit
+        return f"{self.metric} ({unit})" if unit else self.metric
 
     def plot(self) -> "Picture":
         """The metric with bands, and beside it the differences to the baseline."""
@@ -156,7 +176,7 @@ class Comparison:
         from results.table import plain_table
 
         rows = self.table.to_pylist()
-        head = [*([self.over] if self.over else []), self.between, self.metric, "interval"]
+        head = [*([self.over] if self.over else []), self.between, self.name, "interval"]
         head += [f"minus {self.baseline}", "interval", "n"]
         lines = [
             [
@@ -170,7 +190,10 @@ class Comparison:
             ]
             for row in rows
         ]
-        return plain_table(head, lines) + f"\n{self.method}\n"
+        text = plain_table(head, lines) + f"\n{self.method}\n"
+        if any(row["missing"] for row in rows):
+            text += "missing: the run failed, or has too few requests for this number\n"
+        return text
 
 
 def compare(
@@ -205,6 +228,12 @@ def compare(
         found = runs
     elif not isinstance(runs, Mapping) and is_sweep(Path(runs)):
         found = load_sweep(runs)
+        if found.interrupted:
+            warnings.warn(
+                f"{found.directory} was interrupted: only the {found.table.num_rows} points that "
+                "were done by then are compared; run its sweep again to go on",
+                stacklevel=2,
+            )
     else:
         found = _run(runs, policies, seeds, overrides, out, jobs, dask, executor, progress)
         policies = None

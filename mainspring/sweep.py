@@ -134,7 +134,7 @@ def sweep(
                 _run(loaded, store, workers, outcomes, progress)
         except KeyboardInterrupt:
             interrupted = True
-        table = _table(loaded, outcomes)
+        table = _table(loaded, outcomes, interrupted)
         write_table(table, home / TABLE)
     return Sweep(home, table, loaded.keys, interrupted)
 
@@ -149,7 +149,7 @@ def load_sweep(directory: str | Path) -> Sweep:
         about = json.loads(table.schema.metadata[ABOUT])
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
         raise ScenarioError(f"{path}: not the table of a sweep; run the sweep again") from None
-    return Sweep(Path(directory), table, about["keys"])
+    return Sweep(Path(directory), table, about["keys"], about.get("interrupted", False))
 
 
 def table_digest(table: pa.Table) -> str:
@@ -263,13 +263,14 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _table(study: Study, outcomes: Outcomes) -> pa.Table:
+def _table(study: Study, outcomes: Outcomes, interrupted: bool) -> pa.Table:
     rows = []
     for i, setting in enumerate(study.settings):
         for (which, seed), (point, outcome) in sorted(outcomes.items(), key=lambda item: item[0]):
             if which == i:
                 rows.append(_row(setting, seed, point, outcome))
-    return as_table(rows, study.keys, {"study": study.name})
+    about = {"study": study.name, **({"interrupted": True} if interrupted else {})}
+    return as_table(rows, study.keys, about)
 
 
 def _row(setting: Setting, seed: int, point: Point, outcome: Outcome) -> dict[str, Any]:

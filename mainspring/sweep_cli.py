@@ -1,5 +1,6 @@
 """The commands that run many runs: sweep, compare, plan."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from mainspring.sweep import Progress, Sweep
 
 INTERRUPTED: Final = 130
 FAILED: Final = 1
+SEEDS: Final = 10
+"""Replications of a comparison that is not told how many."""
 EVERY_S: Final = 15.0
 """How often there is a line on the progress where there is no terminal."""
 
@@ -67,7 +70,11 @@ def sweep(
         print(f"table:   {done.directory / TABLE}")
         if not done.interrupted:
             print(f"compare: mainspring compare {done.directory}")
-    end(done, f"mainspring sweep {study}")
+    again = ["mainspring", "sweep", str(study), *(["--out", str(out)] if out else [])]
+    end(done)
+    if done.interrupted:
+        print(f"interrupted: the same command goes on: {shlex.join(again)}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
 
 
 def compare(
@@ -95,7 +102,9 @@ def compare(
         typer.Option(metavar="KEY=VALUE", help="Only points with that value; repeatable."),
     ] = None,
     confidence: Confidence = 0.95,
-    seeds: Annotated[int, typer.Option(min=2, help="Replications of a scenario.")] = 10,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help=f"Replications of a scenario; {SEEDS} by default.")
+    ] = None,
     set_: Changes = None,
     out: Annotated[
         Path | None,
@@ -113,7 +122,9 @@ def compare(
     of_sweep = is_sweep(runs)
     if of_sweep and set_:
         raise ScenarioError("--set changes a scenario; a sweep has been run, use --where")
-    with showing(quiet or json) as progress:
+    if of_sweep and seeds is not None:
+        raise ScenarioError("--seeds is for a scenario; a sweep has its seeds already")
+    with showing(quiet or json) as progress, _resumable():
         came = compare_runs(
             runs,
             policy,
@@ -123,7 +134,7 @@ def compare(
             baseline=baseline,
             where=dict(_pair(text, "--where") for text in where or ()),
             confidence=confidence,
-            seeds=seeds,
+            seeds=seeds or SEEDS,
             overrides={k: toml_value(v) for k, v in (_pair(text, "--set") for text in set_ or ())},
             out=None if of_sweep else out,
             jobs=jobs,
@@ -139,7 +150,7 @@ def compare(
         print(came)
         for file in files:
             print(f"{'picture' if file.suffix in ('.png', '.svg') else 'table'}:  {file}")
-    end(came.sweep, "")
+    end(came.sweep)
 
 
 def plan(
@@ -212,19 +223,26 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def end(done: Sweep, command: str) -> None:
-    """Say what is missing, and exit accordingly."""
+def end(done: Sweep) -> None:
+    """Say which points failed, and exit accordingly; an interrupted sweep is the caller's."""
     if failed := done.failed:
         print(
             f"mainspring: {len(failed)} of {done.table.num_rows} points failed; the first: "
             f"{failed[0]['error']}",
             file=sys.stderr,
         )
-    if done.interrupted:
-        print(f"interrupted: the same command goes on: {command}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
-    if failed:
+    if failed and not done.interrupted:
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Ctrl-C is not silent: what is done is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

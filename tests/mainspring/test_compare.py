@@ -1,6 +1,8 @@
 """Comparisons: pairs of the same seed, with the interval that scipy gives, and what is refused."""
 
 import csv
+import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import pytest
 from scipy import stats
 
 import mainspring
+from mainspring.cli import main
 from mainspring.document import ScenarioError
+from mainspring.sweep import ABOUT, TABLE, Sweep, write_table
 
 STUDY = {
     "name": "pairs",
@@ -125,3 +129,30 @@ def test_a_scenario_is_run_with_each_policy_on_the_same_arrivals(write):
 def test_what_cannot_be_compared_is_one_line(swept, asked, message):
     with pytest.raises(ScenarioError, match=message):
         mainspring.compare(swept, **asked)
+
+
+def test_a_table_names_its_unit_and_says_why_numbers_are_missing(swept):
+    assert "goodput (req/s)" in repr(mainspring.compare(swept))
+    tail = repr(mainspring.compare(swept, metric="p99.99"))
+    assert "p99.99 (ms)" in tail
+    assert "too few requests for this number" in tail
+
+
+def test_a_sweep_that_was_interrupted_is_not_compared_in_silence(swept):
+    about = json.loads(swept.table.schema.metadata[ABOUT])
+    notes = {ABOUT: json.dumps({**about, "interrupted": True})}
+    write_table(swept.table.replace_schema_metadata(notes), swept.directory / TABLE)
+
+    with pytest.warns(UserWarning, match=f"only the {swept.table.num_rows} points"):
+        mainspring.compare(swept.directory)
+
+
+def test_the_command_that_goes_on_is_the_whole_command(swept, monkeypatch, capsys):
+    cut = Sweep(swept.directory, swept.table, swept.keys, interrupted=True)
+    monkeypatch.setattr(sys.modules["mainspring.sweep"], "sweep", lambda *args, **kwargs: cut)
+
+    with pytest.raises(SystemExit) as left:
+        main(["sweep", "my study.toml", "--out", "there"])
+
+    assert left.value.code == 130
+    assert "mainspring sweep 'my study.toml' --out there" in capsys.readouterr().err
