@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from typer.core import TyperGroup
 
 from mainspring import (
     __version__,
@@ -51,7 +52,18 @@ USER_ERRORS = (ScenarioError, ProfileError, WorkloadError, ResultsError)
 INTERRUPTED = 130
 UNSOUND = 3
 
+FIRST = ("run", "report", "compare", "sweep", "plan")
+"""What most people want; the help lists it before the others."""
+
+
+class _Ordered(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return [*FIRST, *(name for name in names if name not in FIRST)]
+
+
 app = typer.Typer(
+    cls=_Ordered,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -70,6 +82,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run a command and exit."""
     warnings.showwarning = _show_warning
     command = typer.main.get_command(app)
+    if not (sys.argv[1:] if args is None else args):
+        args = ["--help"]
     try:
         code = command.main(args, prog_name="mainspring", standalone_mode=False)
     except USER_ERRORS as error:
@@ -79,6 +93,8 @@ def main(args: Sequence[str] | None = None) -> None:
             f"mainspring: this is a fault of mainspring or of the policy: {error}", file=sys.stderr
         )
         code = UNSOUND
+    except MemoryError as error:
+        code = _fail(f"{error or 'out of memory'}; expected fewer GPUs, models or requests")
     except typer.Abort:  # the second Ctrl-C
         code = INTERRUPTED
     except Exception as error:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from mainspring.run import policys_fault
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import build_world, quiet_collector
 from results.table import plain_table
@@ -100,8 +101,14 @@ def measure_decisions(scenario: Scenario, choice: PolicyChoice) -> Decisions:
     """
     timed = Timed(choice.build())
     world = build_world(scenario, timed, _Nothing())
-    with quiet_collector():
-        world.run(round(scenario.spec.duration_s * 1e9), round(scenario.spec.drain_s * 1e9))
+    try:
+        with quiet_collector():
+            world.run(round(scenario.spec.duration_s * 1e9), round(scenario.spec.drain_s * 1e9))
+    except (Exception, SystemExit) as error:
+        fault = policys_fault(choice, error, world.env.now)
+        if fault is None:
+            raise
+        raise fault from error
     took = {kind: np.array(ns, dtype=np.float64) for kind, ns in timed.took_ns.items()}
     all_ns = np.concatenate(list(took.values()))
     emitted = np.concatenate([np.array(n, dtype=np.float64) for n in timed.emitted.values()])

@@ -155,8 +155,11 @@ def plan(
         raise ScenarioError(f"--confirm {confirm}; expected 2 new seeds or more, for an interval")
     if not 0 < target_attainment <= 1:
         raise ScenarioError(
-            f"--target-attainment {target_attainment}; expected a share above 0 and up to 1"
+            f"--target-attainment {target_attainment}; expected a share above 0 and up to 1, "
+            "as 0.999 for 99.9%"
         )
+    if p99_ms is not None and not 0 < p99_ms < math.inf:
+        raise ScenarioError(f"--p99-ms {p99_ms:g}; expected milliseconds above 0")
     if isinstance(scenario, Scenario):
         loaded = scenario
     elif isinstance(scenario, Mapping):

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from mainspring.document import ScenarioError
+from mainspring.runs import load_runs
 from results.predictions import TAIL, Errors, prediction_errors
 from results.table import plain_table
 
@@ -27,7 +29,12 @@ def predictions(
     ] = False,
 ) -> None:
     """How far off the predictions of durations and ends were, in the tail, in milliseconds."""
-    found = prediction_errors(run)
+    runs = load_runs(run)
+    if len(runs) > 1:
+        raise ScenarioError(
+            f"{run} holds {len(runs)} runs; expected one of them, such as {runs[0].directory}"
+        )
+    found = prediction_errors(runs[0].directory)
     if json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return

@@ -139,7 +139,7 @@ def _run_one(
         except _StopRun:
             interrupted = True
         except (Exception, SystemExit) as error:
-            fault = _policys_fault(choice, error, world.env.now)
+            fault = policys_fault(choice, error, world.env.now)
             if fault is None:
                 raise
             raise fault from error
@@ -158,7 +158,7 @@ def _run_one(
         )
 
 
-def _policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> ScenarioError | None:
+def policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> ScenarioError | None:
     """In one line what went wrong in a user's own policy; None if it was not there."""
     file = policy_file(choice.name)
     lines = [

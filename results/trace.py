@@ -110,7 +110,9 @@ class _Window:
         self, from_s: float | None, until_s: float | None, progress: Progress | None
     ) -> None:
         since_s, until_s = from_s or 0.0, math.inf if until_s is None else until_s
-        if not 0 <= since_s < until_s:
+        if since_s < 0:
+            raise ResultsError(f"from {since_s:g} s; expected 0, where a run starts, or later")
+        if not since_s < until_s:
             raise ResultsError(
                 f"from {since_s:g} s until {until_s:g} s; expected an end that is after its start"
             )

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,36 @@ def call(capsys):
 
 def test_version(call):
     assert call("--version") == (0, f"mainspring {__version__}\n", "")
+
+
+def test_without_a_command_there_is_the_help_and_what_most_want_comes_first(call):
+    code, out, _ = call()
+    assert code == 0
+    assert out.index("  run ") < out.index("  report ") < out.index("  predictions ")
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "mainspring", "--version"], capture_output=True, text=True
+    )
+    assert done.stdout == f"mainspring {__version__}\n"
+
+
+def test_too_large_a_cluster_is_one_line(call, write, monkeypatch):
+    def too_large(*args, **options):
+        raise MemoryError("Unable to allocate 44.7 GiB")
+
+    monkeypatch.setattr("mainspring.cli.run_scenario", too_large)
+    code, _, err = call("run", write(), "--out", "out")
+    assert code == 2
+    assert err.startswith("mainspring: Unable to allocate 44.7 GiB; expected fewer GPUs")
+
+
+def test_predictions_of_several_runs_name_one(call, write, without_pictures):
+    call("run", write(), "--out", "both", "--policy", "clockwork", "--policy", "fifo", "-q")
+    code, _, err = call("predictions", "both")
+    assert code == 2
+    assert "both holds 2 runs; expected one of them, such as both/clockwork" in err
 
 
 def test_a_run_prints_a_table_and_where_its_files_are(call, write):
@@ -98,7 +130,6 @@ def test_a_shell_completes_scenarios_and_policies(monkeypatch, capsys, write):
 
 
 USER_ERRORS = {
-    "no command": ([], "mainspring: Missing command"),
     "unknown command": (["rum"], "mainspring: No such command 'rum'"),
     "unknown option": (["run", "small.toml", "--sed", "1"], "mainspring: No such option: --sed"),
     "no scenario": (["run"], "mainspring: Missing argument 'SCENARIO.toml|RUN_DIR'"),
@@ -110,6 +141,10 @@ USER_ERRORS = {
     "unknown key": (
         ["run", "small.toml", "--set", "sed=2"],
         "mainspring: --set sed=2: sed: unknown key; did you mean seed?",
+    ),
+    "a tail that no one can ask for": (
+        ["plan", "small.toml", "--p99-ms", "-3"],
+        "mainspring: --p99-ms -3; expected milliseconds above 0",
     ),
     "unknown policy": (
         ["run", "small.toml", "--policy", "clokwork"],

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from mainspring import build_scenario
 from mainspring.cli import app
 from mainspring.decisions import Timed, _split, as_text, measure_decisions
+from mainspring.document import ScenarioError
 from mainspring.world import build_world
 from tests.worlds import Sink
 
@@ -78,3 +79,21 @@ rate_rps = 100
     )
     printed = CliRunner().invoke(app, ["decisions", str(file), "--json"])
     assert [each["policy"] for each in json.loads(printed.stdout)] == ["clockwork", "fifo"]
+
+
+def test_what_a_policy_of_ones_own_does_wrong_is_one_line(tmp_path) -> None:
+    policy = tmp_path / "broken.py"
+    policy.write_text(
+        "import msgspec\n"
+        "class Broken:\n"
+        "    class Params(msgspec.Struct): ...\n"
+        "    def __init__(self, params): ...\n"
+        "    def on_start(self, now_ns, gpus, models, rng, out): ...\n"
+        "    def on_request(self, now_ns, request, out): raise ValueError('kaboom')\n"
+        "    def on_result(self, now_ns, result, out): ...\n"
+        "    def on_wake(self, now_ns, key, out): ...\n"
+    )
+    scenario = build_scenario(TABLE)
+    (choice,) = scenario.choose([f"{policy}:Broken"])
+    with pytest.raises(ScenarioError, match=r"broken\.py, line 6: ValueError: kaboom"):
+        measure_decisions(scenario, choice)

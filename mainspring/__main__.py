@@ -1,0 +1,5 @@
+"""`python -m mainspring`: the command line."""
+
+from mainspring.cli import main
+
+main()
