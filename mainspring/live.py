@@ -171,6 +171,15 @@ def check(scenario: Scenario, box: Box) -> None:
             f"cluster.{key}: a live run has the {key} of its machine; "
             "leave the key out, or run it in simulation"
         )
+    only_simulated = {
+        "answers": spec.answers is not None,
+        "asks": spec.asks is not None,
+        "cluster.lanes": cluster.lanes > 1,
+    }
+    if key := next((key for key, given in only_simulated.items() if given), None):
+        raise ScenarioError(
+            f"{key}: only the simulation has it; leave the key out, or run it in simulation"
+        )
     for i, models in enumerate(spec.models):
         if models.model not in (names := known(box.sources)):
             raise ScenarioError(
@@ -191,6 +200,64 @@ def check(scenario: Scenario, box: Box) -> None:
             )
 
 
+def run_world(
+    scenario: Scenario,
+    choice: PolicyChoice,
+    directory: Path,
+    box: Box,
+    make: "Callable[..., LiveCluster]",
+    go: Callable[[Any], bool],
+    *,
+    journal: bool = True,
+    span_ns: tuple[int, int] | None = None,
+) -> LiveRun:
+    """Put a world, its workers and its files together, let it go, and close all of it again.
+
+    make: gets LiveCluster's arguments but the arrivals. go: runs what came of it, and says whether
+    it was interrupted. span_ns: what the summary is about where the scenario does not say; such a
+    run has no end but the moment at which it is stopped. Raises ScenarioError where workers do not
+    come up.
+    """
+    _need_executor()
+    from executor.controller import LiveError
+
+    gpus, models = cluster_info(scenario)
+    crew: Crew
+    with open_writer(scenario, choice, directory, span_ns) as writer, ExitStack() as stack:
+        book = stack.enter_context(JournalWriter(directory)) if journal else None
+        world = make(
+            policy=choice.build(),
+            gpus=gpus,
+            models=models,
+            setups=setups(scenario, box),
+            sink=writer,
+            policy_rng=generator(scenario.spec.seed, Purpose.POLICY),
+            record=book.write if book else None,
+            faults=scenario.spec.faults,
+            kill=lambda fault: crew.kill(fault),
+        )
+        crew = Crew(world.address, len(gpus), options_of(box), world.gone, world.fail)
+        if book:
+            book.write(header_of(scenario, choice, world.controller))
+        try:
+            with crew:
+                try:
+                    interrupted = go(world)
+                finally:
+                    world.close()
+        except LiveError as error:
+            raise ScenarioError(str(error)) from None
+        if isinstance(world.controller, Recorder) and book:
+            book.write(world.controller.footer())
+        summary = writer.close(
+            arrivals=world.arrived,
+            interrupted=interrupted,
+            stopped_ns=world.now_ns if interrupted or span_ns else None,
+            refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
+        )
+    return LiveRun(choice.label, directory, summary, _write_punctuality(world, directory))
+
+
 def _run_one(
     scenario: Scenario,
     choice: PolicyChoice,
@@ -201,49 +268,16 @@ def _run_one(
     kind: "Callable[..., LiveCluster] | None" = None,
 ) -> LiveRun:
     _need_executor()
-    from executor.controller import LiveCluster, LiveError
+    from executor.controller import LiveCluster
 
     spec = scenario.spec
-    gpus, models = cluster_info(scenario)
-    open_loop = arrivals(scenario)
-    crew: Crew
-    with open_writer(scenario, choice, directory) as writer, ExitStack() as stack:
-        book = stack.enter_context(JournalWriter(directory)) if journal else None
-        world = (kind or LiveCluster)(
-            policy=choice.build(),
-            gpus=gpus,
-            models=models,
-            setups=setups(scenario, box),
-            chunks=open_loop.chunks,
-            slo_ns=open_loop.slo_ns,
-            sink=writer,
-            policy_rng=generator(spec.seed, Purpose.POLICY),
-            record=book.write if book else None,
-            faults=spec.faults,
-            kill=lambda fault: crew.kill(fault),
-        )
-        crew = Crew(world.address, len(gpus), options_of(box), world.gone, world.fail)
-        if book:
-            book.write(header_of(scenario, choice, world.controller))
-        try:
-            with crew:
-                try:
-                    interrupted = world.run(
-                        round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch
-                    )
-                finally:
-                    world.close()
-        except LiveError as error:
-            raise ScenarioError(str(error)) from None
-        if isinstance(world.controller, Recorder) and book:
-            book.write(world.controller.footer())
-        summary = writer.close(
-            arrivals=world.arrived,
-            interrupted=interrupted,
-            stopped_ns=world.now_ns if interrupted else None,
-            refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
-        )
-    return LiveRun(choice.label, directory, summary, write_punctuality(world, directory))
+    asked = arrivals(scenario)
+
+    def go(world: LiveCluster) -> bool:
+        return world.run(round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch)
+
+    make = partial(kind or LiveCluster, chunks=asked.chunks, slo_ns=asked.slo_ns)
+    return run_world(scenario, choice, directory, box, make, go, journal=journal)
 
 
 def setups(scenario: Scenario, box: Box) -> list[Any]:
@@ -275,7 +309,7 @@ def options_of(box: Box) -> list[str]:
     return options + [f"--weights={name}={file}" for name, file in box.sources.weights.items()]
 
 
-def write_punctuality(world: Any, directory: Path) -> Punctuality:
+def _write_punctuality(world: Any, directory: Path) -> Punctuality:
     """How punctual a run of LiveCluster was; it is written beside its results, too."""
     punctuality = _punctuality(world)
     text = msgspec.json.format(msgspec.json.encode(punctuality), indent=2)

@@ -8,21 +8,18 @@ Not here: the requests themselves (executor/service.py, executor/front.py).
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from executor.models import SPIN, ModelError
-from mainspring.crew import Crew
 from mainspring.directory import claimed, default_out, write_record
 from mainspring.document import ScenarioError
-from mainspring.journal import JournalWriter, header_of
-from mainspring.live import Box, LiveRun, check, options_of, setups, write_punctuality
+from mainspring.live import Box, LiveRun, check, run_world
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import Purpose, cluster_info, generator, open_writer
-from scheduler.journal import Recorder
-from scheduler.records import FOREVER, Refusal
+from mainspring.world import cluster_info
+from scheduler.records import FOREVER
 
 UNTIL: Final = FOREVER // 2
 """The end of a run that has none, in nanoseconds."""
@@ -70,7 +67,6 @@ def _serve(
     on_start: Callable[[str], None],
 ) -> LiveRun:
     try:
-        from executor.controller import LiveError
         from executor.counts import Counts
         from executor.front import Limits
         from executor.service import Service
@@ -79,16 +75,14 @@ def _serve(
             f"serve needs {error.name}; install it with pip install 'mainspring[serve]'"
         ) from None
 
-    spec = scenario.spec
     gpus, models = cluster_info(scenario)
     served = _served(scenario, box)
-    with open_writer(scenario, choice, directory, (0, UNTIL)) as writer, ExitStack() as stack:
-        book = stack.enter_context(JournalWriter(directory))
+
+    def make(**run: Any) -> Service:
         try:
-            world = Service(
+            return Service(
                 served=served,
                 real=[model.runs != SPIN for model in scenario.models],
-                sink=writer,
                 counts=Counts(
                     [info.name for info in models],
                     [info.pages for info in models],
@@ -98,37 +92,18 @@ def _serve(
                 host=host,
                 port=port,
                 on_start=on_start,
-                policy=choice.build(),
-                gpus=gpus,
-                models=models,
-                setups=setups(scenario, box),
-                policy_rng=generator(spec.seed, Purpose.POLICY),
-                record=book.write,
-                faults=spec.faults,
-                kill=lambda fault: crew.kill(fault),
+                **run,
             )
         except OSError as error:
             raise ScenarioError(
                 f"{host}:{port}: {error.strerror}; choose another --host or --port"
             ) from None
-        crew: Crew = Crew(world.address, len(gpus), options_of(box), world.gone, world.fail)
-        book.write(header_of(scenario, choice, world.controller))
-        try:
-            with crew:
-                try:
-                    world.serve(round(spec.drain_s * 1e9))
-                finally:
-                    world.close()
-        except LiveError as error:
-            raise ScenarioError(str(error)) from None
-        assert isinstance(world.controller, Recorder)
-        book.write(world.controller.footer())
-        summary = writer.close(
-            arrivals=world.arrived,
-            stopped_ns=world.now_ns,
-            refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
-        )
-    return LiveRun(choice.label, directory, summary, write_punctuality(world, directory))
+
+    def go(world: Service) -> bool:
+        world.serve(round(scenario.spec.drain_s * 1e9))
+        return False
+
+    return run_world(scenario, choice, directory, box, make, go, span_ns=(0, UNTIL))
 
 
 def _served(scenario: Scenario, box: Box) -> list[Any]:

@@ -99,6 +99,16 @@ def test_what_the_machine_has_of_its_own_is_refused(tmp_path, key):
         run_live(loaded, tmp_path / "live")
 
 
+@pytest.mark.parametrize(
+    "key", ["answers={errors=[0.1]}", "asks={different=10}", "cluster.lanes=2"]
+)
+def test_what_only_the_simulation_has_is_refused(tmp_path, key):
+    (tmp_path / "short.toml").write_text(SCENARIO)
+    loaded = load_scenario(tmp_path / "short.toml", [key])
+    with pytest.raises(ScenarioError, match=rf"{key.partition('=')[0]}: only the simulation has"):
+        run_live(loaded, tmp_path / "live")
+
+
 def test_a_worker_without_its_parent_ends():
     """Its parent starts it and dies at once; the worker must not stay behind."""
     code = (
