@@ -43,7 +43,7 @@ def live(tmp_path):
 
 
 def test_bug_exe_03_and_04_latency_counts_from_the_plan_and_lateness_is_shown(live):
-    """The controller is away for 200 ms: the 20 requests of that time were meanwhile due."""
+    """BUG-EXE-04, too. The controller is away for 200 ms, in which 20 requests fall due."""
     pause = '[[faults]]\nkind = "paused_controller"\nat_s = 1.0\nfor_s = 0.2\n'
     done, rows = live(pause)
 
