@@ -202,7 +202,7 @@ def test_a_part_of_a_run(call, write, without_pictures):
         (["out/fifo", "--from", "nan"], "from nan s until inf s; expected"),
         (["out/fifo", "--from", "inf"], "from inf s until inf s; expected"),
         (["out/fifo", "--from", "500"], "out/fifo: nothing is under way in that time"),
-        (["out/fifo", "--from", "-1"], "from -1 s until inf s; expected"),
+        (["out/fifo", "--from", "-1"], "from -1 s; expected 0, where a run starts, or later"),
     ],
 )
 def test_a_mistake_is_one_line(call, write, without_pictures, args, message):
