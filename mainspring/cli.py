@@ -374,6 +374,8 @@ def validate(
 
     box = box_of(device, model, weights)
     shares = None if loads == "own" else _loads(loads)
+    if full and policy:
+        raise ScenarioError("--full and --policy: give one of them")
     policies = policy or (list(POLICIES) if full else ["clockwork"])
     if shares is None and len(policies) > 1:
         raise ScenarioError("--loads own takes one policy; give --policy once, or loads")

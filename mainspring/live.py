@@ -218,7 +218,6 @@ def run_world(
     run has no end but the moment at which it is stopped. Raises ScenarioError where workers do not
     come up.
     """
-    _need_executor()
     from executor.controller import LiveError
 
     gpus, models = cluster_info(scenario)

@@ -122,19 +122,20 @@ def validate_loads(
     the delays that were measured. Raises ScenarioError as `validate` and `find_capacity` do.
     """
     out = default_out(scenario) if out is None else Path(out)
-    if any((out / policy).exists() for policy in policies):
+    homes = [out / choice.label for choice in scenario.choose(policies)]
+    if any(home.exists() for home in homes):
         raise ScenarioError(f"{out} is there already; choose another --out")
     checks: list[Check] = []
     capacities: list[Capacity] = []
     delays: list[MeasuredDelays] = []
-    for policy in policies:
-        (out / policy).mkdir(parents=True)
-        delays.append(measure_delays(scenario, out / policy, policy, box, progress))
+    for policy, home in zip(policies, homes, strict=True):
+        home.mkdir(parents=True)
+        delays.append(measure_delays(scenario, home, policy, box, progress))
         capacity = find_capacity(delays[-1].within(scenario), policy, progress)
         capacities.append(capacity)
         for load in loads:
             asked = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
-            where = out / policy / f"{load:g}"
+            where = home / f"{load:g}"
             checks += _compared(asked, where, policy, repeats, delays[-1], progress, box, load)
     return _judged(checks, delays[0], capacities)
 
@@ -162,7 +163,8 @@ def _compared(
             raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
     run(delays.within(scenario), out / "simulated", [policy], progress)
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
-    return compare(live, out / "simulated", free_core=free_core, policy=policy, load=load)
+    label = scenario.choose([policy])[0].label
+    return compare(live, out / "simulated", free_core=free_core, policy=label, load=load)
 
 
 def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:

@@ -59,6 +59,23 @@ def test_loads_that_are_none_are_told(loads: str, capsys: pytest.CaptureFixture[
     assert f"--loads {loads}: expected different shares of capacity" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "fifo", "--policy", "nope"], "no policy nope"),
+        (["--policy", "fifo", "--policy", "fifo"], "two policies have the label fifo"),
+        (["--full", "--policy", "fifo"], "--full and --policy: give one of them"),
+    ],
+)
+def test_a_wrong_policy_is_told_before_anything_runs(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["validate", str(SCENARIO), *options, "--out", str(tmp_path / "v")])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+
+
 def test_the_simulation_has_delays_that_were_measured_in_another_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
