@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test soak lint bench gpu-check env clean
+.PHONY: demo test soak lint can-compile fast test-fast bench gpu-check env clean
 
 demo: .venv/base
 	rm -rf runs/demo
@@ -26,7 +26,22 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The hot path compiled (needs a C compiler), beside the checkout, which stays what is edited.
+fast: build/fast
+	@echo 'PYTHONPATH=build/fast $(BIN)/mainspring run ... runs what is compiled'
+
+can-compile:
+	@$(CC) -fsyntax-only -x c -include Python.h /dev/null 2>/dev/null \
+	  -I$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+	  || { echo 'a C compiler and the headers of $(PYTHON) are needed to compile'; exit 1; }
+
+# The laws of the core hold for the compiled one as well.
+test-fast: build/fast
+	PYTHONPATH=build/fast $(BIN)/pytest --override-ini 'pythonpath=build/fast .' tests/scheduler tests/sim tests/properties tests/fidelity
+
+# With what is compiled too, where there is a compiler.
 bench: .venv/dev
+	-$(MAKE) fast
 	$(BIN)/python benchmarks/run.py
 
 # What has to be seen on a GPU once, in at most eight minutes; needs the extras executor and cuda13.
@@ -36,7 +51,7 @@ gpu-check: .venv/torch
 env: .venv/dev
 
 clean:
-	rm -rf .venv runs dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build runs dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -50,4 +65,13 @@ clean:
 
 .venv/torch: .venv/dev
 	$(PIP_INSTALL) --editable '.[dev,executor]'
+	touch $@
+
+# From an sdist: built in the checkout, compiled modules would stay there and hide later edits.
+build/fast: .venv/dev $(wildcard */*.py */*/*.py)
+	@$(MAKE) --no-print-directory can-compile
+	rm -rf build
+	$(BIN)/hatchling build --target sdist --directory build
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(PIP_INSTALL) --no-deps --target $@ build/*.tar.gz
 	touch $@

@@ -4,6 +4,9 @@ Speed is a ratio, for machines differ and are noisy: simulated requests a second
 written to disk, over the timeouts a second of a bare SimPy loop (one process,
 `yield env.timeout(1)`). Each simulation stands between two bare loops of some seconds; the figure
 is the median of the rounds.
+Where `make fast` has made build/fast, the same is measured with the compiled hot path, and must
+come to the same outcomes, bit for bit; `ratio.clockwork.NAME` is then of that, and
+`ratio.clockwork.NAME.interpreted` of what a bare Python runs.
 Memory is the peak of a process of its own that simulates so many requests.
 
     make bench        prints the figures and writes benchmarks/results.json
@@ -11,6 +14,7 @@ Memory is the peak of a process of its own that simulates so many requests.
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -19,14 +23,15 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
 from mainspring import load_scenario
 from mainspring.world import build_world, open_writer, quiet_collector
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+FAST = HERE.parent / "build" / "fast"
 SPEED = {
     "15x1": "one GPU, 15 copies of ResNet50, 700 req/s: overload, batches of 3.3",
     "4000x12": "4,032 models on 12 GPUs, skewed like the Azure Functions trace, near saturation",
@@ -51,8 +56,16 @@ def bare() -> float:
     return TIMEOUTS / (time.perf_counter() - start)
 
 
-def simulate(name: str, overrides: list[str]) -> tuple[int, float, float]:
-    """Requests, seconds it took, and the share in time."""
+class Simulated(NamedTuple):
+    """One run: requests, seconds it took, the share in time, and the digest of its outcomes."""
+
+    count: int
+    seconds: float
+    share: float
+    digest: str
+
+
+def simulate(name: str, overrides: list[str]) -> Simulated:
     scenario = load_scenario(HERE / f"{name}.toml", overrides)
     spec = scenario.spec
     (choice,) = scenario.policies
@@ -63,38 +76,55 @@ def simulate(name: str, overrides: list[str]) -> tuple[int, float, float]:
             with quiet_collector():
                 world.run(round(spec.duration_s * 1e9), round(spec.drain_s * 1e9))
             summary = writer.close(arrivals=world.arrived)
-        return world.arrived, time.perf_counter() - start, summary.share_in_time or 0.0
+        seconds = time.perf_counter() - start
+    return Simulated(world.arrived, seconds, summary.share_in_time or 0.0, summary.digest)
 
 
-def speed(name: str, overrides: list[str]) -> float:
-    """The ratio for one scenario."""
+def measure_speed(name: str) -> None:
+    """Print the ratio for one scenario, the digest, and a line about the last round."""
     ratios = []
     before = bare()
     for _ in range(ROUNDS):
-        count, seconds, share = simulate(name, overrides)
+        run = simulate(name, [])
         after = bare()
-        ratios.append(count / seconds / ((before + after) / 2))
+        rate = run.count / run.seconds
+        ratios.append(rate / ((before + after) / 2))
         before = after
-    ratio = statistics.median(ratios)
-    print(
-        f"ratio.clockwork.{name:9} {ratio:.4f}   {SPEED[name]}; {share:.2%} in time; "
-        f"the last round {count / seconds:,.0f} req/s over {after:,.0f} timeouts/s",
-        flush=True,
+    about = (
+        f"{run.share:.2%} in time; the last round {rate:,.0f} req/s over {after:,.0f} timeouts/s"
     )
-    return ratio
-
-
-def memory(name: str) -> float:
-    """Peak memory in MiB of a process that simulates MEMORY[name] requests."""
-    command = [sys.executable, __file__, "--memory", name]
-    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    print(f"rss_mib.{name:18} {peak:.0f}     {MEMORY[name]:,} requests", flush=True)
-    return peak
+    print(json.dumps([statistics.median(ratios), run.digest, about]))
 
 
 def measure_memory(name: str) -> None:
+    """Print the peak in MiB."""
     simulate("15x1", [f"duration_s={MEMORY[name] / 700}"])
-    print(peak_mib())
+    print(json.dumps(peak_mib()))
+
+
+def apart(what: str, name: str, core: Path | None) -> Any:
+    """What a process of its own says of `what`, with the compiled core or the checkout's."""
+    env = os.environ | {"PYTHONPATH": str(core or HERE.parent)}
+    command = [sys.executable, __file__, what, name]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, env=env).stdout)
+
+
+def told(name: str, value: float, unit: str, digits: int, about: str) -> dict[str, Any]:
+    print(f"{name:39} {value:<7.{digits}f} {about}", flush=True)
+    return {"name": name, "value": value, "unit": unit}
+
+
+def speeds(name: str, compiled: Path | None) -> list[dict[str, Any]]:
+    """The ratios for one scenario."""
+    full = f"ratio.clockwork.{name}"
+    ratio, digest, about = apart("--speed", name, None)
+    plain = told(f"{full}.interpreted", ratio, "1", 4, f"{SPEED[name]}; {about}")
+    if compiled is None:
+        return [plain | {"name": full}, plain]
+    ratio, compiled_digest, about = apart("--speed", name, compiled)
+    if compiled_digest != digest:
+        sys.exit(f"{name}: the compiled core has other outcomes than the interpreted one")
+    return [told(full, ratio, "1", 4, f"compiled; {about}"), plain]
 
 
 def peak_mib() -> float:
@@ -108,14 +138,23 @@ def peak_mib() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--memory", choices=MEMORY, help="simulate, and print the peak in MiB")
-    chosen = parser.parse_args().memory
-    if chosen:
-        measure_memory(chosen)
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--speed", choices=SPEED, help="measure only this, and print JSON")
+    one.add_argument("--memory", choices=MEMORY, help="the same")
+    chosen = parser.parse_args()
+    if chosen.speed:
+        measure_speed(chosen.speed)
         return
-    results = [
-        {"name": f"ratio.clockwork.{name}", "value": speed(name, []), "unit": "1"} for name in SPEED
-    ] + [{"name": f"rss_mib.{name}", "value": memory(name), "unit": "MiB"} for name in MEMORY]
+    if chosen.memory:
+        measure_memory(chosen.memory)
+        return
+    compiled = FAST if FAST.exists() else None
+    if compiled is None:
+        print("no build/fast (see `make fast`): only what a bare Python runs is measured")
+    results = [figure for name in SPEED for figure in speeds(name, compiled)]
+    for name, count in MEMORY.items():
+        peak = apart("--memory", name, compiled)
+        results.append(told(f"rss_mib.{name}", peak, "MiB", 0, f"{count:,} requests"))
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 

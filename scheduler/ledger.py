@@ -12,6 +12,7 @@ Not here: time, messages, and the controller's own service time.
 from collections.abc import Hashable, Iterable
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from scheduler.policy import Policy
 from scheduler.records import (
@@ -279,6 +280,7 @@ def lost(action: Action, now_ns: int, why: Why) -> Result:
     return Result(action, Status.LOST, why, now_ns, now_ns, 0)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Controller:
     """A policy and its books. A world calls the handlers, then empties `out`'s lists."""
 

@@ -7,6 +7,8 @@ durations of what is outstanding to the end of what is finished.
 
 from collections import OrderedDict
 
+from mypy_extensions import mypyc_attr
+
 from scheduler.records import FOREVER, GpuInfo, Why
 
 
@@ -65,6 +67,7 @@ class EngineView:
             self.end_ns = self._begin_ns + sum(self._outstanding.values())
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GpuView:
     """One GPU as the controller sees it.
 

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from scheduler.journal import Record, Recorder
 from scheduler.ledger import Controller, Ended, member_of
@@ -115,10 +116,17 @@ GpuKind = Callable[
     [Clock, int, Sequence[ModelCost], int, np.random.Generator, Callable[[Result], None]], Gpu
 ]
 
+
+def _rows(chunk: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Iterator[tuple[int, int, int]]:
+    times, models, streams = chunk
+    return zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
+
+
 MIN_RETRY_NS = 1_000
 """A client asks again after this long at the earliest: an instant reject must not stop time."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Cluster:
     """One run. Build it, call `run` once.
 
@@ -188,9 +196,9 @@ class Cluster:
         self.controller.start(env.now)
         self._settle(env.now)
         # One after the other, time in ns, model, stream, without a step of Python's in between.
+        # (A generator expression in place of `map` becomes a list of the whole run if compiled.)
         self._coming: Iterator[tuple[int, int, int]] = chain.from_iterable(
-            zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
-            for times, models, streams in self._arrivals.chunks
+            map(_rows, self._arrivals.chunks)
         )
         self._expect()
         for client in self._clients.values():

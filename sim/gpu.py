@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from profiles.durations import Durations
 from scheduler.memory import Memory
@@ -46,6 +47,7 @@ class Stream:
         return self._block.pop()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SimGpu:
     """One GPU. `report` is called with each result at the moment it is known to the worker.
 
