@@ -6,7 +6,8 @@ time ahead, which takes whatever waits when a GPU becomes idle.
 Of the area core these say nothing of Clockwork, which has no such thing: 01 (a batch timer), 04 and
 05 (queue limits), 06 (preferred sizes), 08 (AIMD), 09 (draws of its own), 10 and 11 (a prediction
 cache), 12 to 14 (Exp3, Exp4), 18 and 19 (priorities), 23 and 24 (an autoscaler), 25 (sampled
-routing). 16 (clients that give up) waits for cancellation, which no world has yet.
+routing). 16 (clients that give
+up) is told of Clipper, in test_clipper.py.
 """
 
 from typing import Any

@@ -174,3 +174,21 @@ def test_bug_cor_22_nobody_is_refused_while_nothing_has_been_measured(name):
     world = run(policy(name, max_batch=1), arrivals, models=[model({1: 10.0})], slo_ms=100)
     assert ends(world) == [10, 20, 30, 40, 50]
     assert {row.outcome for row in world.requests} == {Outcome.OK}
+
+
+def test_bug_cor_16_a_client_that_has_given_up_is_in_no_batch():
+    """T = 20 ms, at most 2 together: r0 at 0, r1 at 1, whose client gives up at 10, r2 at 2. The
+    batches are {r0} and {r2}. A client tells when it gives up beforehand: by its deadline."""
+    world = run(
+        policy("clipper-0.3", max_batch=2),
+        [(100, 0), (101, 0), (102, 0)],
+        models=[model({1: 20.0, 2: 20.0})],
+        streams=[0, 1, 0],
+        slo_ns=[[1_000 * MS], [9 * MS]],
+    )
+    assert batches(world) == [(100, 1), (120, 1)]
+    assert [row.end_ns // MS for row in world.requests] == [120, 110, 140]
+    served, gave_up, last = world.requests
+    assert (gave_up.kind, gave_up.reason) == (AnswerKind.DEFAULT, Reason.DEADLINE)
+    assert {served.outcome, last.outcome} == {Outcome.OK}
+    assert last.latency_ns == 38 * MS
