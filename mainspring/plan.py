@@ -341,7 +341,7 @@ class _Planner:
             self._binds = ["nothing binds: one GPU meets the target at twice the traffic, too"]
             return
         pages = sum(model.profile.pages(self._page_bytes) for model in self._models(base))
-        have = self._scenario(small.variant).spec.cluster.pages
+        have = self._scenario(small.variant).spec.cluster.usable_pages
         delays = self._scenario(small.variant).spec.cluster.delays_us
         reliefs: dict[str, Variant] = {}
         if pages > have:
@@ -527,6 +527,12 @@ class _Planner:
         if self.interrupted:
             self._notes.append(
                 "interrupted: this is what is known so far; the same command goes on"
+            )
+        cluster = self._scenario(best.variant if best else Variant()).spec.cluster
+        if cluster.kept_pages:
+            self._notes.append(
+                f"of a GPU's {cluster.pages:,} pages weights may take {cluster.usable_pages:,}; "
+                f"{cluster.kept_pages:,} are kept back (cluster.headroom)"
             )
         if lab.trials:
             self._notes.append(

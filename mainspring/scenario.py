@@ -75,6 +75,8 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The GPUs, all alike. pages: each one's room for weights, in pages of page_mib.
 
+    headroom: the share of them that is kept back, for what is free and still not usable: what a
+    runtime keeps after an unload, and holes between allocations.
     memory: whether a model lies on any free pages, or has to lie in one piece.
     noise: v100 spreads constant durations as an exclusive V100 does (sim/varying.py); those of a
     profile that has quantiles or samples vary by themselves.
@@ -89,11 +91,22 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lanes: Count = 1
     page_mib: Count = 16
     pages: Count
+    headroom: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     memory: Literal["pages", "contiguous"] = "pages"
     noise: Literal["none", "v100"] = "none"
     clocks: list[ClockSpec] = []
     link: LinkSpec | None = None
     delays_us: DelaysUs = DelaysUs()
+
+    @property
+    def kept_pages(self) -> int:
+        """What is kept back on each GPU."""
+        return round(self.pages * self.headroom)
+
+    @property
+    def usable_pages(self) -> int:
+        """What weights may take on each GPU."""
+        return self.pages - self.kept_pages
 
 
 class InputsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -337,8 +350,9 @@ def _models(document: Document, spec: Spec) -> Iterator[Model]:
         slo_ns = None if slo_ms is None else round(slo_ms * 1e6)
         for profile in profiles:
             pages = profile.pages(spec.cluster.page_mib * 2**20)
-            if pages > spec.cluster.pages:
-                room = f"a GPU has {spec.cluster.pages} (cluster.pages)"
+            if pages > spec.cluster.usable_pages:
+                less = " less cluster.headroom" if spec.cluster.kept_pages else ""
+                room = f"a GPU has {spec.cluster.usable_pages} (cluster.pages{less})"
                 raise document.error(key, f"{profile.name} needs {pages} pages, but {room}")
             for copy in range(models.copies):
                 name = profile.name if models.copies == 1 else f"{profile.name}.{copy}"

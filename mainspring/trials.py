@@ -285,6 +285,7 @@ def changed(
         cluster["pages"] = variant.kind.pages or cluster["pages"]
     if variant.all_fit:
         page_bytes = scenario.spec.cluster.page_mib * 2**20
+        cluster["headroom"] = 0.0
         cluster["pages"] = sum(model.profile.pages(page_bytes) for model in scenario.models)
     if variant.no_delays:
         cluster["delays_us"] = {}

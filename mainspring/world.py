@@ -150,7 +150,7 @@ def cluster_info(scenario: Scenario) -> tuple[tuple[GpuInfo, ...], tuple[ModelIn
             GpuInfo(
                 id=i,
                 lanes=tuple(range(i * cluster.lanes, (i + 1) * cluster.lanes)),
-                pages=cluster.pages,
+                pages=cluster.usable_pages,
             )
             for i in range(cluster.gpus)
         ),
@@ -175,7 +175,7 @@ def open_writer(
         directory,
         models=[model.name for model in scenario.models],
         pages_of_model=[model.profile.pages(page_bytes) for model in scenario.models],
-        pages_of_gpu=[spec.cluster.pages] * spec.cluster.gpus,
+        pages_of_gpu=[spec.cluster.usable_pages] * spec.cluster.gpus,
         exclusive=spec.cluster.lanes == 1,
         warmup_ns=warmup_ns,
         end_ns=end_ns,

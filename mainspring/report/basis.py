@@ -86,12 +86,13 @@ def _assumptions(case: Case) -> Iterator[str]:
             "of a model of them."
         )
     yield from _durations(spec)
-    room = cluster.pages * cluster.page_mib / 1024
+    room = cluster.usable_pages * cluster.page_mib / 1024
+    kept = f"; {cluster.kept_pages:,} more are kept back" if cluster.kept_pages else ""
     lanes = "one batch at a time" if cluster.lanes == 1 else f"up to {cluster.lanes} at a time"
     yield (
-        f"{n(cluster.gpus, 'GPU')}, with {room:,.2f} GiB for weights on each ({cluster.pages:,} "
-        f"pages of {cluster.page_mib} MiB). A GPU executes {lanes}, and loads weights meanwhile. "
-        "All are empty at first."
+        f"{n(cluster.gpus, 'GPU')}, with {room:,.2f} GiB for weights on each "
+        f"({cluster.usable_pages:,} pages of {cluster.page_mib} MiB{kept}). A GPU executes "
+        f"{lanes}, and loads weights meanwhile. All are empty at first."
     )
     faults = [
         f"{words(str(fault.__struct_config__.tag))} at {fault.at_s:g} s" for fault in spec.faults

@@ -184,6 +184,16 @@ def test_bug_cli_10_a_fleet_that_a_lucky_seed_likes_is_not_the_answer(case, here
     assert plan.gpus == 1
 
 
+def test_what_is_kept_back_of_a_gpu_is_told(case, here, only_the_fleet):
+    """BUG-PRF-08: the plan lists what is usable, and what is not."""
+    table = case(100, 5.0, "fifo")
+    table["cluster"] |= {"pages": 8, "headroom": 0.5}
+    plan = mainspring.plan(table, out="out", executor=here)
+    note = "of a GPU's 8 pages weights may take 4; 4 are kept back (cluster.headroom)"
+    assert note in plan.answer.notes
+    assert f"note: {note}" in repr(plan)
+
+
 TRACE = "shared/data/traces/azure_functions_2019/fn500_min480-799_invocations.csv.gz"
 
 

@@ -5,10 +5,22 @@ import gc
 import numpy as np
 import pytest
 
-from mainspring import load_scenario
-from mainspring.world import FROZEN_MODULES, Purpose, build_world, generator, quiet_collector
+from mainspring import build_scenario, load_scenario
+from mainspring.scenario import ScenarioError
+from mainspring.trials import Variant, changed
+from mainspring.world import (
+    FROZEN_MODULES,
+    Purpose,
+    build_world,
+    cluster_info,
+    generator,
+    quiet_collector,
+)
 from scheduler.memory import Contiguous
-from scheduler.records import FOREVER
+from scheduler.records import FOREVER, Status
+from tests.sim.test_cluster import Script
+from tests.worlds import MS
+from tests.worlds import Sink as Rows
 
 
 def draws(seed, purpose, *index):
@@ -105,3 +117,81 @@ def test_the_collector_is_left_as_it_was(frozen):
         assert gc.get_threshold() == before
     finally:
         gc.unfreeze()
+
+
+GIB = 2**30
+
+
+def roomy(tmp_path, gib, pages, headroom, copies=1, policy="fifo"):
+    """A scenario of a model that takes so much, on a GPU with pages of 16 MiB; all are asked."""
+    profile = tmp_path / "models.toml"
+    profile.write_text(
+        'schema = 1\ndevice = "bench"\nsource = "made up"\nlicence = "none"\n[models.m]\n'
+        f"weights_bytes = {round(gib * GIB)}\ninput_bytes = 0\noutput_bytes = 0\n"
+        "load_ms = 1.0\nexec_ms = { 1 = 1.0 }\n"
+    )
+    return build_scenario(
+        {
+            "name": "roomy",
+            "duration_s": 1.0,
+            "cluster": {"pages": pages, "headroom": headroom},
+            "models": [{"profile": f"{profile}/m", "copies": copies}],
+            "workload": [{"kind": "constant", "rate_rps": 100, "weights": "turns"}],
+            "policy": {policy: {}},
+        }
+    )
+
+
+@pytest.mark.parametrize(("gib", "fit"), [(19.0, 4), (19.1, 3)])
+def test_bug_prf_08_headroom_is_room_that_no_model_gets(tmp_path, gib, fit):
+    """80 GiB, 5% of them kept back: four models of 19 GiB fit, of 19.1 GiB only three."""
+    scenario = roomy(tmp_path, gib, pages=80 * 64, headroom=0.05, copies=4)
+    (gpu,), _ = cluster_info(scenario)
+    assert gpu.pages == 76 * 64
+    rows = Rows()
+    world = build_world(scenario, scenario.choose(["fifo"])[0].build(), rows)
+    world.run(1_000_000_000, 1_000_000_000)
+    loads = sum(row.type == "load" for row in rows.actions)
+    assert loads == 4 if fit == 4 else loads > 4
+    worker = world._gpus[0].worker
+    assert len(worker.residence) == fit
+
+
+def test_room_for_all_models_is_that_much_whatever_is_kept_back(tmp_path):
+    """What a plan tries to find out whether memory binds."""
+    scenario = roomy(tmp_path, 10.0, pages=20 * 64, headroom=0.05, copies=4)
+    (choice,) = scenario.choose(["fifo"])
+    roomier, _ = changed(scenario, choice, Variant(all_fit=True), 1)
+    assert roomier.spec.cluster.usable_pages == 40 * 64
+
+
+def test_bug_sim_14_what_a_runtime_keeps_after_an_unload_is_headroom(tmp_path):
+    """10 GiB, of which half a GiB never comes back: 4 GiB come and go five times, and 9.5 GiB are
+    free after each. Then 9.4 GiB are taken, 9.6 are not. Ours is kept back from the start, not
+    from the first load on."""
+    scenario = roomy(tmp_path, 4.0, pages=640, headroom=0.05)
+
+    def start(now_ns, out):
+        for i in range(10):
+            out.wake_at((i + 1) * 10 * MS, i)
+
+    free = []
+
+    def move(now_ns, key, out):
+        worker = world._gpus[0].worker
+        if key % 2 == 0:
+            free.append(worker.pages - worker.pages_used)
+            out.load(0, 0, now_ns, FOREVER, 0)
+        else:
+            out.unload(0, 0, now_ns, FOREVER)
+
+    script = Script(start, on_wake=move)
+    world = build_world(scenario, script, Rows())
+    world.run(1_000_000_000, 0)
+    worker = world._gpus[0].worker
+    assert [result.status for result in script.results] == [Status.DONE] * 10
+    assert [*free, worker.pages - worker.pages_used] == [608] * 6
+    assert roomy(tmp_path, 9.4, pages=640, headroom=0.05).spec.cluster.usable_pages == 608
+    needs = r"m needs 615 pages, but a GPU has 608 \(cluster.pages less cluster.headroom\)"
+    with pytest.raises(ScenarioError, match=needs):
+        roomy(tmp_path, 9.6, pages=640, headroom=0.05)
