@@ -199,6 +199,8 @@ class Reason(IntEnum):
     WORKER_LOST = 7
     """It was in a batch that was lost with its worker, or on the way to it. It is not tried again,
     for it may have run."""
+    QUEUE_FULL = 8
+    """As many as may wait did."""
 
 
 OUTCOME_OF: Final[dict[Reason, Outcome]] = {
@@ -210,6 +212,7 @@ OUTCOME_OF: Final[dict[Reason, Outcome]] = {
     Reason.MISSED_WINDOW: Outcome.FAILED,
     Reason.WORKER_FAILED: Outcome.FAILED,
     Reason.WORKER_LOST: Outcome.FAILED,
+    Reason.QUEUE_FULL: Outcome.REJECTED,
 }
 
 REASON_OF: Final[dict[Status, Reason]] = {

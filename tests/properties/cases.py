@@ -286,6 +286,33 @@ def clockworks(draw: Any, *, faithful_to: str | None = None, **fixed: Any) -> Ch
     return Choice("clockwork", params | fixed)
 
 
+_BATCHING: dict[str, list[Any]] = {
+    "max_batch": [0, 1, 3, 8],
+    "preferred_batch_sizes": [[], [1], [2], [2, 6]],
+    "max_queue_delay_us": [0.0, 100.0, 5_000.0, 40_000.0],
+    "instances": [1, 2, 3],
+    "threads": [0, 1, 2],
+    "max_queue_size": [0, 1, 5],
+    "staging_slots": [0, 1, 2],
+    "max_enqueued_batches": [0, 1, 3],
+    "default_timeout_us": [0.0, 500.0, 10_000.0],
+    "timeout_action": ["reject", "delay"],
+    "priorities": [[], [2], [1, 2], [3, 1, 2]],
+}
+
+
+@st.composite
+def batchings(draw: Any) -> Choice:
+    """Dynamic batching with any of its parameters changed."""
+    names = draw(st.lists(st.sampled_from(sorted(_BATCHING)), max_size=7, unique=True))
+    params = {name: draw(st.sampled_from(_BATCHING[name])) for name in names}
+    if params.get("max_batch"):
+        least = params["max_batch"]
+        sizes = params.get("preferred_batch_sizes", [])
+        params["preferred_batch_sizes"] = [size for size in sizes if size <= least]
+    return Choice("dynamic_batching", params)
+
+
 class Recorder:
     """Stands before a policy and keeps what goes in and what comes out."""
 

@@ -13,6 +13,7 @@ from tests.properties.cases import (
     Choice,
     Hostile,
     Recorder,
+    batchings,
     cases,
     clockworks,
     examples,
@@ -37,6 +38,12 @@ def test_clockwork_obeys_the_laws(case: Case, choice: Choice) -> None:
     obeys_the_laws(case, choice.build())
 
 
+@examples(300)
+@given(cases(pieces=True), batchings())
+def test_dynamic_batching_obeys_the_laws(case: Case, choice: Choice) -> None:
+    obeys_the_laws(case, choice.build())
+
+
 @examples(600)
 @given(cases(pieces=True), st.integers(0, 2**32))
 def test_nonsense_is_refused_counted_and_without_effect(case: Case, seed: int) -> None:
@@ -48,14 +55,14 @@ def test_nonsense_is_refused_counted_and_without_effect(case: Case, seed: int) -
 
 
 @examples(100)
-@given(cases(pieces=True), st.one_of(FIFO, clockworks()))
+@given(cases(pieces=True), st.one_of(FIFO, clockworks(), batchings()))
 def test_nobody_who_makes_sense_is_ever_refused(case: Case, choice: Choice) -> None:
     world = case.run(choice.build())
     assert not any(world.cluster.controller.out.refusals)
 
 
 @examples(150)
-@given(cases(pieces=True), st.one_of(FIFO, clockworks()))
+@given(cases(pieces=True), st.one_of(FIFO, clockworks(), batchings()))
 def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
     first, second = (case.run(choice.build()).sink for _ in range(2))
     assert first.requests == second.requests

@@ -26,6 +26,7 @@ from tests.properties.cases import (
     Choice,
     Hostile,
     Recorder,
+    batchings,
     cases,
     clockworks,
     examples,
@@ -35,7 +36,9 @@ from tests.properties.test_replay import recorded, replayed
 from tests.worlds import World
 
 FAULTY = with_faults(cases(pieces=True))
-ANY_POLICY = st.one_of(clockworks(), st.sampled_from([Choice(name, {}) for name in POLICIES]))
+ANY_POLICY = st.one_of(
+    clockworks(), batchings(), st.sampled_from([Choice(name, {}) for name in POLICIES])
+)
 
 
 def all_laws(case: Case, world: World, seen: Recorder) -> None:
@@ -157,7 +160,8 @@ def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
 
 @examples(100)
 @given(
-    with_faults(cases(clients=False, delays=False)), st.sampled_from(["fifo", "edf", "clockwork"])
+    with_faults(cases(clients=False, delays=False)),
+    st.sampled_from(["fifo", "edf", "clockwork", "dynamic_batching"]),
 )
 def test_nothing_waits_for_ever_once_all_workers_are_back(case: Case, name: str) -> None:
     """Without deadlines every request is served in the end, or was lost with a worker."""

@@ -3,11 +3,10 @@
 The ids are those of our list. Stories about a greedy server are told by Clockwork with (almost) no
 time ahead, which takes whatever waits when a GPU becomes idle.
 
-Of the area core these say nothing of Clockwork, which has no such thing: 01 (a batch timer), 04 and
-05 (queue limits), 06 (preferred sizes), 08 (AIMD), 09 (draws of its own), 10 and 11 (a prediction
-cache), 12 to 14 (Exp3, Exp4), 18 and 19 (priorities), 23 and 24 (an autoscaler), 25 (sampled
-routing). 16 (clients that give
-up) is told of Clipper, in test_clipper.py.
+Of the area core Clockwork has no batch timer (01), limits on queues (04, 05), preferred sizes (06),
+clients that give up (16) and priorities (18, 19): test_dynamic_batching.py tells those; nor AIMD
+(08), draws (09), a prediction cache (10, 11), Exp3 and Exp4 (12 to 14), an autoscaler (23, 24) and
+sampled routing (25).
 """
 
 from typing import Any
