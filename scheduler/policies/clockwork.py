@@ -68,7 +68,7 @@ class _Model:
         "strategies",
     )  # fmt: skip
 
-    def __init__(self, info: ModelInfo, params: ClockworkParams) -> None:
+    def __init__(self, info: ModelInfo, params: ClockworkParams, *, in_order: bool) -> None:
         assert params.max_batch is not None, "filled in by __post_init__"
         usable = [
             (size, exec_ns)
@@ -91,7 +91,7 @@ class _Model:
         self.largest = _largest_fitting(self.sizes)
         self.load_ns = info.load_ns
         self.queue: deque[_Waiting] = deque()
-        self.fifos: Fifos[_Waiting] = Fifos(self.needed)
+        self.fifos: Fifos[_Waiting] = Fifos(self.needed, heads_only=in_order)
         """What infer5 takes its batches from; `queue` says who waits, in both."""
         self.next_seq = 0
         self.look_ns = FOREVER
@@ -252,7 +252,8 @@ class Clockwork:
         rng: np.random.Generator,
         out: Actions,
     ) -> None:
-        self._models = [_Model(model, self._params) for model in models]
+        in_order = self._faults.in_order
+        self._models = [_Model(model, self._params, in_order=in_order) for model in models]
         self._gpus = [_Gpu(gpu, self._future_ns, self._lag_ns) for gpu in gpus]
         self._demand = Demand(
             len(models),
@@ -494,7 +495,7 @@ class Clockwork:
                     and w.deadline_ns > free_ns + exec_ns[k]
                     and self._try_batch(now_ns, gpu, free_ns, w, k, exec_ns, out)
                 ):
-                    free_ns = gpu.exec.end_ns
+                    free_ns = gpu.exec.free_ns(now_ns)  # not end_ns: what runs may be overdue
                     if w.waits and not self._faults.used_up:
                         continue  # the batch was those in front of it
                 elif place + 1 < len(m.chain):  # on to the request's next strategy

@@ -9,12 +9,15 @@ the strategy asks for, the model stands again with smaller sizes only.
 Source: Clockwork, src/clockwork/controller/infer5/infer5_scheduler.cpp (new_strategies,
 try_dequeue, schedule_infer). As there, a strategy keeps the latest start that it had when its
 model was put in line, and who is passed by a larger batch leaves the lines of the smaller sizes
-too. Not here: when a GPU looks, and what becomes of who has left all lines (the policy).
+too. Where a model's requests have different SLOs the original finds who is too late at the front of
+a line only, and takes along who stands behind (`heads_only`).
+Not here: when a GPU looks, and what becomes of who has left all lines (the policy).
 """
 
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 
@@ -32,13 +35,15 @@ W = TypeVar("W", bound=Waiting)
 class Fifos(Generic[W]):
     """The lines of one model, smallest batch size first.
 
-    needed: requests that fill a batch of each size.
+    needed: requests that fill a batch of each size. heads_only: who is too late in a batch is found
+    at the front of the line only.
     """
 
-    __slots__ = ("_lines", "_needed")
+    __slots__ = ("_heads_only", "_lines", "_needed")
 
-    def __init__(self, needed: Sequence[int]) -> None:
+    def __init__(self, needed: Sequence[int], *, heads_only: bool = False) -> None:
         self._needed = tuple(needed)
+        self._heads_only = heads_only
         self._lines: list[deque[W]] = [deque() for _ in needed]
 
     def add(self, w: W) -> None:
@@ -79,12 +84,22 @@ class Fifos(Generic[W]):
             end_ns = free_ns + exec_ns[k]
             while line and line[0].deadline_ns < end_ns:
                 self._leave(line.popleft(), left)
-        k = 0
-        while k + 1 < len(lines) and len(lines[k + 1]) >= needed[k + 1]:
-            k += 1
-        line = lines[k]
-        if k < least or len(line) < needed[k]:
-            return None
+        while True:
+            k = 0
+            while k + 1 < len(lines) and len(lines[k + 1]) >= needed[k + 1]:
+                k += 1
+            line = lines[k]
+            if k < least or len(line) < needed[k]:
+                return None
+            if self._heads_only:
+                break
+            end_ns = free_ns + exec_ns[k]
+            late = [w for w in islice(line, needed[k]) if w.deadline_ns < end_ns]
+            if not late:
+                break
+            for w in late:
+                line.remove(w)
+                self._leave(w, left)
         batch = [line.popleft() for _ in range(needed[k])]
         last = batch[-1].seq
         for w in batch:

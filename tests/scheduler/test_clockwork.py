@@ -385,3 +385,17 @@ def test_a_lone_request_is_padded_where_the_smallest_batch_is_2() -> None:
     world = run(policy("clockwork"), [(0, 0)], models=[model({2: 1.0})])
     assert [row.outcome for row in world.requests] == [Outcome.OK]
     assert world.requests[0].reason == Reason.NOTHING
+
+
+def test_a_batch_behind_one_that_is_overdue_gets_a_window_that_is_not_over() -> None:
+    """A controller that takes 1.3 ms for each event hears of results late, and is behind: what it
+    believes to run should have ended long ago. Two requests at 40 ms go out one after the other
+    (batches of one, no slack in their windows); the second one's window begins now, not when the
+    overdue batch should have ended."""
+    slow = Delays(decision_per_event_ns=1_300_000, decision_per_action_ns=1_300_000)
+    specs = [model({1: 0.1}, load_ms=0.2, pages=1), model({1: 0.1}, load_ms=5.2, pages=1)]
+    arrivals = [(0, 0)] * 9 + [(0, 1), (40, 0), (40, 0)]
+    chosen = policy("clockwork", buffer_ms=0.0, latest_delta_ms=0.0)
+    world = run(chosen, arrivals, models=specs, pages=4, slo_ms=None, delays=slow)
+    assert not any(world.cluster.controller.out.refusals)
+    assert len(world.requests) == 12

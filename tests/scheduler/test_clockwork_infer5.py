@@ -16,8 +16,8 @@ EXEC_NS = (2, 3, 5)
 """Batches of 1, 2 and 4."""
 
 
-def waiting(*deadlines_ns: int) -> tuple[Fifos[Any], list[Any]]:
-    fifos: Fifos[Any] = Fifos((1, 2, 4))
+def waiting(*deadlines_ns: int, heads_only: bool = False) -> tuple[Fifos[Any], list[Any]]:
+    fifos: Fifos[Any] = Fifos((1, 2, 4), heads_only=heads_only)
     requests = [
         SimpleNamespace(deadline_ns=deadline_ns, seq=seq, lines=0)
         for seq, deadline_ns in enumerate(deadlines_ns)
@@ -49,6 +49,24 @@ def test_a_larger_batch_passes_who_is_too_late_for_it() -> None:
     left: list[Any] = []
     assert fifos.take(0, EXEC_NS, 0, left) == (2, requests[1:])
     assert left == [requests[0]]
+
+
+def test_nobody_is_taken_along_who_would_be_too_late_behind_one_with_more_time() -> None:
+    """Different SLOs for one model: the second, due at 4, is too late in a batch of four. It leaves
+    that line, and three go no more than in a pair; the artifact takes it along."""
+    fifos, requests = waiting(9, 4, 9, 9)
+    left: list[Any] = []
+    assert fifos.take(0, EXEC_NS, 0, left) == (1, requests[:2])
+    assert left == []
+    fifos, requests = waiting(9, 4, 9, 9, heads_only=True)
+    assert fifos.take(0, EXEC_NS, 0, left) == (2, requests)
+
+
+def test_who_would_be_too_late_behind_one_with_more_time_in_any_batch_is_given_up() -> None:
+    fifos, requests = waiting(20, 3, 20)
+    left: list[Any] = []
+    assert fifos.take(2, EXEC_NS, 0, left) == (1, [requests[0], requests[2]])
+    assert left == [requests[1]]
 
 
 def test_who_cannot_be_in_time_leaves_all_lines() -> None:
