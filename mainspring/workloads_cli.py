@@ -97,8 +97,9 @@ def _of_scenario(scenario: Scenario, end_s: float) -> Iterator[Shown]:
         if isinstance(workload, Closed):
             clients = len(workload.clients(models))
             note = (
-                f"{_count(clients, 'client')} that think for {workload.think_ms:g} ms: "
-                "the rate follows from the latency"
+                f"{_count(clients, 'client')} that think for {workload.think_ms:g} ms, at least "
+                f"{workload.retry_after_ms:g} ms where there is no answer: the rate follows from "
+                "the latency"
             )
             yield Shown(title, np.zeros(BINS), [note])
             continue

@@ -262,6 +262,7 @@ def _clients(scenario: Scenario) -> list[Client]:
                         model=model,
                         slo_ns=_slo_ns(workload, scenario.models[model]),
                         think_ns=workload.think_ns,
+                        retry_after_ns=workload.retry_after_ns,
                         start_ns=workload.start_ns,
                         until_ns=round(spec.duration_s * 1e9),
                         uplink=uplink,

@@ -27,6 +27,7 @@ from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
     Action,
+    AnswerKind,
     Feedback,
     GpuInfo,
     Infer,
@@ -84,6 +85,7 @@ class Truth(NamedTuple):
 class Client(NamedTuple):
     """A closed-loop client: asks, waits for the end of its request, thinks, asks again.
 
+    retry_after_ns: it waits at least so long after a request that got no answer.
     uplink: which it shares with others, if any; input_ns: what its input takes there.
     """
 
@@ -95,6 +97,7 @@ class Client(NamedTuple):
     until_ns: int
     uplink: Uplink | None = None
     input_ns: int = 0
+    retry_after_ns: int = 0
 
 
 class Gpu(Protocol):
@@ -123,7 +126,7 @@ def _rows(chunk: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Iterator[tuple[in
 
 
 MIN_RETRY_NS = 1_000
-"""A client asks again after this long at the earliest: an instant reject must not stop time."""
+"""A client asks again after this long at the earliest: an instant answer must not stop time."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -267,10 +270,13 @@ class Cluster:
 
     def _ask_again(self, ended: Sequence[Ended], end_ns: int) -> None:
         """Closed-loop clients whose requests have ended."""
-        for request, *_ in ended:
+        for request, kind, *_ in ended:
             client = self._clients.get(request.client)
             if client is not None:
-                self._ask_at(client, max(end_ns + client.think_ns, self.env.now + MIN_RETRY_NS))
+                wait_ns = client.think_ns
+                if kind is AnswerKind.NONE:
+                    wait_ns = max(wait_ns, client.retry_after_ns)
+                self._ask_at(client, max(end_ns + wait_ns, self.env.now + MIN_RETRY_NS))
 
     # ---- controller
 

@@ -14,6 +14,9 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
 
     concurrency: clients for each model; each has one request under way. think_ms: what a client
     waits after an answer before it asks again.
+    retry_after_ms: what it waits at least after a request that got no answer. Where a policy
+    rejects at once, a client that asked again at once would ask for ever and time stand still. The
+    default is what TF Serving's batch_scheduler_retrier.h waits before it tries again, 100 us.
     link_gbit_per_s: the clients share one link to the controller, and their inputs go over it one
     after the other; a request counts, as in Clockwork, from when it is through. 0: no such link.
     rate_rps: always refused: it belongs to the open-loop kinds.
@@ -21,6 +24,7 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
 
     concurrency: int
     think_ms: float = 0.0
+    retry_after_ms: float = 0.1
     link_gbit_per_s: float = 0.0
     rate_rps: float | None = None
 
@@ -37,6 +41,7 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
                 f"concurrency = {self.concurrency}; expected clients a model, at least 1"
             )
         require_time("think_ms", self.think_ms, longest=LONGEST_MS)
+        require_time("retry_after_ms", self.retry_after_ms, longest=LONGEST_MS)
         if not 0 <= self.link_gbit_per_s <= 1e9:
             raise WorkloadError(
                 f"link_gbit_per_s = {self.link_gbit_per_s}; expected Gbit/s, at least 0, which is "
@@ -47,6 +52,11 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
     def think_ns(self) -> int:
         """What a client waits after an answer."""
         return round(self.think_ms * 1e6)
+
+    @property
+    def retry_after_ns(self) -> int:
+        """What a client waits at least after a request that got no answer."""
+        return round(self.retry_after_ms * 1e6)
 
     def clients(self, models: Sequence[int]) -> list[tuple[int, int]]:
         """(index of the client from 0, model it asks for), all clients of a model in a row.

@@ -56,7 +56,7 @@ def measure(point: Point) -> Measured:
         "slo_ms": 100.0,
         "cluster": V100,
         "models": [{"profile": RESNET50}],
-        "workload": [{"kind": "closed", "concurrency": 1}],
+        "workload": [{"kind": "closed", "concurrency": 1, "retry_after_ms": 0.0}],
         "policy": clockwork(),
     }
     took = play(table, Log()).batches.duration

@@ -123,7 +123,7 @@ def measure(point: Point) -> Measured:
 
 def _table(point: Point) -> dict[str, Any]:
     cluster: dict[str, Any] = dict(V100)
-    clients: dict[str, Any] = {"kind": "closed", "concurrency": 16}
+    clients: dict[str, Any] = {"kind": "closed", "concurrency": 16, "retry_after_ms": 0.0}
     if point.system == "infer4":  # on the platform on which it was recorded
         cluster = msgspec.to_builtins(load_scenario(ORIGINAL_SCENARIO).spec.cluster)
         clients["think_ms"] = WAY_BACK_MS

@@ -62,6 +62,7 @@ def measure(point: Point) -> Measured:
             {
                 "kind": "closed",
                 "concurrency": CLIENTS[point.batch_models],
+                "retry_after_ms": 0.0,
                 "models": names,
                 "slo_ms": DAY_MS,
             }

@@ -165,7 +165,8 @@ def scenario_of(run: Recorded) -> Scenario:
         case ["comparison_experiment" | "poisson-open-loop", models, rate]:
             workload = f'[{{kind="clockwork_client", rate_rps={rate}}}]'
         case ["comparison_experiment2", models, concurrency]:
-            workload = f'[{{kind="closed", concurrency={concurrency}, think_ms={WAY_BACK_MS}}}]'
+            waits = f"think_ms={WAY_BACK_MS}, retry_after_ms=0.0"  # its clients ask at once
+            workload = f'[{{kind="closed", concurrency={concurrency}, {waits}}}]'
         case ["slo-exp-1", _, models, "poisson", rate, least, most, factor, "mul", period_s]:
             workload = _stepped(float(rate), int(least), int(most), int(factor), float(period_s))
         case _:

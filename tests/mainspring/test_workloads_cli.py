@@ -113,7 +113,7 @@ def test_a_scenario_shows_the_arrivals_of_its_run(call, write):
     assert sum(tenths(out)) == sum(expected)
     assert expected[0] == 200
     assert expected[-1] == 4
-    assert "6 clients that think for 0 ms: the rate follows from the latency" in out
+    assert "6 clients that think for 0 ms, at least 0.1 ms where there is no answer: " in out
 
 
 def test_a_scenario_with_every_kind_is_recorded_so_that_it_can_be_run_again(call, write, tmp_path):

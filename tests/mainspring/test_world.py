@@ -2,6 +2,7 @@
 
 import gc
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from mainspring.world import (
     quiet_collector,
 )
 from scheduler.memory import Contiguous
-from scheduler.records import FOREVER, Status
+from scheduler.records import FOREVER, Reason, Status
 from tests.sim.test_cluster import Script
 from tests.worlds import MS
 from tests.worlds import Sink as Rows
@@ -117,6 +118,30 @@ def test_the_collector_is_left_as_it_was(frozen):
         assert gc.get_threshold() == before
     finally:
         gc.unfreeze()
+
+
+class RejectsAll(Script):
+    """A policy that gives up every request at once."""
+
+    def on_request(self, now_ns, request, out):
+        out.reject(request.id, Reason.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [({}, 20_000), ({"retry_after_ms": 2.0}, 1_000), ({"think_ms": 5.0}, 400)],
+)
+def test_time_goes_on_where_a_client_is_rejected_at_once(write, more, asked):
+    """Two clients for 1 s, messages take no time: each asks every 100 us, or as it is told. Asking
+    again at once would be an event storm at one instant; 10 s of this are 200,000 requests."""
+    scenario = load_scenario(write())
+    table = msgspec.to_builtins(scenario.spec)
+    table |= {"workload": [{"kind": "closed", "concurrency": 2, "models": "*.0", **more}]}
+    del table["inputs"]
+    rows = Rows()
+    build_world(build_scenario(table), RejectsAll(), rows).run(1_000_000_000, 0)
+    assert len(rows.requests) == asked
+    assert {row.latency_ns for row in rows.requests} == {0}
 
 
 GIB = 2**30

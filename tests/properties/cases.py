@@ -184,8 +184,9 @@ def cases(
                     slo_ns=draw(slo),
                     think_ns=draw(st.sampled_from([0, MS, 7 * MS])),
                     start_ns=draw(_GAP_NS),
-                    # An instant reject is asked again after 1 us: not for long, then.
+                    # An instant reject may be asked again after 1 us: not for long, then.
                     until_ns=min(end_ns, draw(st.sampled_from([20 * US, 200 * US]))),
+                    retry_after_ns=draw(st.sampled_from([0, 7 * US, 100 * US])),
                 )
             )
     return Case(

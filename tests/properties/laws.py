@@ -201,6 +201,8 @@ def clients_wait_for_their_answer(case: Case, world: World) -> None:
         for before, after in pairwise(rows):
             assert before.outcome != Outcome.UNFINISHED
             assert after.arrival_ns >= before.end_ns + client.think_ns
+            if before.outcome not in ANSWERED:
+                assert after.arrival_ns >= before.end_ns + client.retry_after_ns
             assert after.arrival_ns >= before.arrival_ns + MIN_RETRY_NS
         assert all(row.arrival_ns < client.until_ns for row in rows)
         assert not rows or rows[0].arrival_ns == client.start_ns

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.records import FOREVER, Outcome, Reason, Why
+from scheduler.records import FOREVER, AnswerKind, Outcome, Reason, Why
 from sim.cluster import Delays
 from tests.sim.test_cluster import Script
 from tests.worlds import MS, model, policy, run
@@ -261,3 +261,16 @@ def test_bug_sim_19_after_a_stall_a_queue_without_drops_is_late_for_long() -> No
     world = run("fifo", arrivals, models=[model({1: 10.0}, load_ms=100)], slo_ms=40)
     assert [row.outcome for row in world.requests] == [Outcome.LATE] * 35 + [Outcome.OK] * 15
     assert sum(row.type == "infer" for row in world.actions) == 50
+
+
+def test_bug_sim_19_a_queue_that_drops_what_is_too_late_recovers() -> None:
+    """The same, and a request that has waited for its 40 ms is dropped before it runs (Clipper 0.3,
+    one at a time): the six that came before 100 - 40 ms or then are lost, 44 of 50 are good, with
+    44 executions."""
+    arrivals = [(12.0 * i, 0) for i in range(50)]
+    chosen = policy("clipper-0.3", max_batch=1)
+    world = run(chosen, arrivals, models=[model({1: 10.0}, load_ms=100)], slo_ms=40)
+    kinds = [row.kind for row in world.requests]
+    assert kinds == [AnswerKind.DEFAULT] * 6 + [AnswerKind.PREDICTION] * 44
+    assert {row.outcome for row in world.requests[6:]} == {Outcome.OK}
+    assert sum(row.type == "infer" for row in world.actions) == 44

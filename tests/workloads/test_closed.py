@@ -12,6 +12,12 @@ def test_each_model_has_its_own_clients():
     assert Closed(concurrency=1).think_ns == 0
 
 
+def test_a_client_without_an_answer_waits_as_tf_servings_retrier_does():
+    """100 us: batch_scheduler_retrier.h, retry_delay_micros."""
+    assert Closed(concurrency=1).retry_after_ns == 100_000
+    assert Closed(concurrency=1, retry_after_ms=0.0).retry_after_ns == 0
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -21,6 +27,7 @@ def test_each_model_has_its_own_clients():
             "link_gbit_per_s = -1.0; expected Gbit/s, at least 0, which is no link",
         ),
         ({"think_ms": -1.0}, "think_ms = -1.0; expected a finite time, at least 0"),
+        ({"retry_after_ms": -1.0}, "retry_after_ms = -1.0; expected a finite time, at least 0"),
         ({"think_ms": math.nan}, "think_ms = nan; expected a finite time, at least 0"),
     ],
 )

@@ -104,7 +104,7 @@ def _table(point: Point) -> dict[str, Any]:
             "lanes": 1 if point.system == CLOCKWORK else MODELS,
         },
         "models": [{"profile": RESNET50, "copies": MODELS}],
-        "workload": [{"kind": "closed", "concurrency": 16}],
+        "workload": [{"kind": "closed", "concurrency": 16, "retry_after_ms": 0.0}],
         "policy": policies[point.system],
     }
 
