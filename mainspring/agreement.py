@@ -19,6 +19,7 @@ from mainspring.journal import NAME as JOURNAL
 from mainspring.journal import replay
 from mainspring.live import LIVE, Punctuality
 from results import read_actions, read_outcomes, read_summary
+from results.backlog import under_way
 from results.intervals import two_sided
 from results.predictions import prediction_errors
 
@@ -162,9 +163,8 @@ class _Run:
 
     def drift(self) -> float:
         """Requests in the system in the span's last quarter less its first, over arrivals."""
-        arrival, end = np.sort(self.arrival_ns), np.sort(self.end_ns)
-        grid = np.linspace(self.summary.warmup_ns, self.summary.end_ns, 101)[1:]
-        backlog = np.searchsorted(arrival, grid) - np.searchsorted(end, grid)
+        grid_ns = np.linspace(self.summary.warmup_ns, self.summary.end_ns, 101)[1:]
+        backlog = under_way(self.arrival_ns, self.end_ns, grid_ns)
         arrivals = max(1, int(self.inside.sum()))
         return float(backlog[-25:].mean() - backlog[:25].mean()) / arrivals
 

@@ -1,18 +1,28 @@
-"""How far something is, on a terminal."""
+"""How far something is, on a terminal: shares of a whole, or so many of so many."""
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from mainspring.run import Progress as Report
+EVERY_S: Final = 15.0
+"""How often there is a line where there is no terminal."""
 
 
 @contextmanager
-def bars(quiet: bool) -> Iterator[Report | None]:
-    """A bar for each thing, such as a policy, with the time that is left."""
+def bars(quiet: bool) -> Iterator[Callable[[str, float], None] | None]:
+    """A bar for each thing, such as a policy, with the time that is left; for (label, share)."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
@@ -27,3 +37,36 @@ def bars(quiet: bool) -> Iterator[Report | None]:
             shown.update(tasks[label], completed=share)
 
         yield report
+
+
+@contextmanager
+def counts(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """One bar with the time that is left, for (label, done, total); without a terminal, a line now
+    and then."""
+    console = Console(stderr=True)
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console) as shown:
+            task = shown.add_task("", total=None)
+
+            def draw(label: str, done: int, total: int) -> None:
+                shown.update(task, completed=done, total=total, description=label)
+
+            yield draw
+    else:
+        start_s = last_s = time.monotonic()
+        first: int | None = None
+
+        def say(label: str, done: int, total: int) -> None:
+            nonlocal last_s, first
+            first = done if first is None else first
+            now_s = time.monotonic()
+            if now_s - last_s < EVERY_S or done == first:
+                return
+            last_s = now_s
+            left_s = (now_s - start_s) / (done - first) * (total - done)
+            print(f"{label}: {done} of {total}, about {left_s:.0f} s left", file=sys.stderr)
+
+        yield say

@@ -35,23 +35,18 @@ METHOD: Final = "paired by seed, Student's t over {n} seeds, {confidence:.0%} ea
 
 
 UNITS: Final = {
-    "goodput_rps": "requests in time, 1/s",
-    "offered_rps": "requests, 1/s",
-    "completed_rps": "answers, 1/s",
-    "share_in_time": "share of the requests in time",
-    "mean_gpu_utilisation": "share of the time",
-    **{f"latency.{name}": "latency (ms)" for name in ("mean_ms", "max_ms")},
-    **{f"latency.quantiles_ms.p{q}": "latency (ms)" for q in ("50", "90", "99", "99.9", "99.99")},
+    "goodput_rps": ("requests in time", "req/s"),
+    "offered_rps": ("requests", "req/s"),
+    "completed_rps": ("answers", "req/s"),
+    "share_in_time": ("requests in time", "share"),
+    "mean_gpu_utilisation": ("time that a GPU executes", "share"),
+    **{f"latency.{name}": ("latency", "ms") for name in ("mean_ms", "max_ms")},
+    **{
+        f"latency.quantiles_ms.p{q}": ("latency", "ms")
+        for q in ("50", "90", "99", "99.9", "99.99", "99.999", "99.9999")
+    },
 }
-
-SHORT_UNITS: Final = {
-    "goodput_rps": "req/s",
-    "offered_rps": "req/s",
-    "completed_rps": "req/s",
-    "share_in_time": "share",
-    "mean_gpu_utilisation": "share",
-}
-"""For a column's head; a name that ends in its unit needs none."""
+"""What a column counts, and in which unit."""
 
 SHARES: Final = ("share_in_time", "mean_gpu_utilisation")
 """What lies between 0 and 1, and so does its mean: an interval that reaches further is cut."""
@@ -121,16 +116,20 @@ class Comparison:
 
     @property
     def y_label(self) -> str:
-        """The metric, and what it is in which unit."""
-        unit = UNITS.get(self.sweep.metric(self.metric))
-        return f"{self.metric}: {unit}" if unit else self.metric
+        """What the metric counts, and in which unit; its name where that is not known."""
+        what, unit = UNITS.get(self.sweep.metric(self.metric), (self.metric, ""))
+        return f"{what} ({unit})" if unit else what
+
+    @property
+    def title(self) -> str:
+        """The metric, what it counts, and in which unit."""
+        label = self.y_label
+        return label if label == self.metric else f"{self.metric}: {label}"
 
     @property
     def name(self) -> str:
         """The metric and its unit, for the head of a column."""
-        column = self.sweep.metric(self.metric)
-        unit = "ms" if column.startswith("latency.quantiles_ms.") else SHORT_UNITS.get(column)
-        unit = "ms" if column in ("latency.mean_ms", "latency.max_ms") else unit
+        _, unit = UNITS.get(self.sweep.metric(self.metric), ("", ""))
         return f"{self.metric} ({unit})" if unit else self.metric
 
     def plot(self) -> "Picture":
@@ -144,7 +143,7 @@ class Comparison:
             baseline=str(self.baseline),
             title=self.metric,
             x_label=self.over or self.between,
-            y_label=UNITS.get(self.sweep.metric(self.metric), self.metric),
+            y_label=self.y_label,
             note=self.method,
         )
 

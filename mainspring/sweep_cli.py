@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
+from mainspring.bars import counts
 from mainspring.document import ScenarioError, toml_value
-from mainspring.sweep import Progress, Sweep
+from mainspring.sweep import Sweep
 
 INTERRUPTED: Final = 130
 FAILED: Final = 1
 SEEDS: Final = 10
 """Replications of a comparison that is not told how many."""
-EVERY_S: Final = 15.0
-"""How often there is a line on the progress where there is no terminal."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only where the results are.")]
 Jobs = Annotated[
@@ -61,7 +56,7 @@ def sweep(
     from mainspring.sweep import TABLE
     from mainspring.sweep import sweep as run_sweep
 
-    with showing(quiet) as progress:
+    with counts(quiet) as progress:
         done = run_sweep(study, out, jobs=jobs, dask=dask, progress=progress)
     if quiet:
         print(done.directory)
@@ -124,7 +119,7 @@ def compare(
         raise ScenarioError("--set changes a scenario; a sweep has been run, use --where")
     if of_sweep and seeds is not None:
         raise ScenarioError("--seeds is for a scenario; a sweep has its seeds already")
-    with showing(quiet or json) as progress, _resumable():
+    with counts(quiet or json) as progress, _resumable():
         came = compare_runs(
             runs,
             policy,
@@ -188,7 +183,7 @@ def plan(
     """Find the fewest GPUs that answer in time, what binds, and how much headroom there is."""
     from mainspring.plan import plan as make_plan
 
-    with showing(quiet or json) as progress:
+    with counts(quiet or json) as progress:
         came = make_plan(
             scenario,
             target_attainment,
@@ -243,35 +238,3 @@ def _resumable() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-
-
-@contextmanager
-def showing(quiet: bool) -> Iterator[Progress | None]:
-    """A bar with the time that is left; without a terminal, a line now and then."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Bars(*columns, TimeRemainingColumn(), console=console) as bars:
-            task = bars.add_task("points", total=None)
-
-            def draw(text: str, done: int, total: int) -> None:
-                bars.update(task, completed=done, total=total, description=text)
-
-            yield draw
-    else:
-        start_s = last_s = time.monotonic()
-        first: int | None = None
-
-        def say(text: str, done: int, total: int) -> None:
-            nonlocal last_s, first
-            first = done if first is None else first
-            now_s = time.monotonic()
-            if now_s - last_s < EVERY_S or done == first:
-                return
-            last_s = now_s
-            left_s = (now_s - start_s) / (done - first) * (total - done)
-            print(f"{text}: {done} of {total}, about {left_s:.0f} s left", file=sys.stderr)
-
-        yield say

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from mainspring.bars import counts
 from mainspring.document import ScenarioError
 from mainspring.runs import load_runs
-from mainspring.sweep_cli import Quiet, showing
+from mainspring.sweep_cli import Quiet
 
 NAME = "run.perfetto-trace"
 UI = "https://ui.perfetto.dev"
@@ -44,7 +45,7 @@ def trace(
             f"{directory} holds {len(runs)} runs; expected one of them, such as {runs[0].directory}"
         )
     path = runs[0].directory / NAME if out is None else out
-    with showing(quiet) as progress:
+    with counts(quiet) as progress:
         came = write_trace(
             runs[0].directory,
             path,

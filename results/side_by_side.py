@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from results.backlog import under_way
 from results.plots import COLOURS, Picture, Size, styled
 from results.reader import read_outcomes, read_summary
 
@@ -23,14 +24,14 @@ def in_system(runs: Mapping[str, Path], *, size: Size = (6.4, 4.2)) -> Picture:
     """
     with styled(size, "") as figure:
         axes = figure.add_subplot()
-        for (name, path), colour in zip(runs.items(), COLOURS, strict=False):
+        for (label, path), colour in zip(runs.items(), COLOURS, strict=False):
             summary, outcomes = read_summary(path), read_outcomes(path)
             arrival_ns, end_ns = (
-                np.sort(outcomes[column].to_numpy()) for column in ("arrival_ns", "end_ns")
+                outcomes[column].to_numpy() for column in ("arrival_ns", "end_ns")
             )
             grid_ns = np.linspace(summary.warmup_ns, summary.end_ns, POINTS)
-            under_way = np.searchsorted(arrival_ns, grid_ns) - np.searchsorted(end_ns, grid_ns)
-            axes.plot(grid_ns / 1e9, under_way, color=colour, linewidth=1.0, label=name)
+            requests = under_way(arrival_ns, end_ns, grid_ns)
+            axes.plot(grid_ns / 1e9, requests, color=colour, linewidth=1.0, label=label)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("time (s)")
         axes.set_ylabel("requests")

@@ -111,9 +111,6 @@ class Gpu(Protocol):
     def crash(self) -> None:
         """Its worker dies."""
 
-    def anew(self) -> "Gpu":
-        """It has a new worker."""
-
 
 GpuKind = Callable[
     [Clock, int, Sequence[ModelCost], int, np.random.Generator, Callable[[Result], None]], Gpu
@@ -177,10 +174,11 @@ class Cluster:
         self._clients = {client.id: client for client in clients}
         self._sink = sink
         kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
-        self._gpus: list[Gpu] = [
-            kind(self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
+        self._make_gpu = [
+            partial(kind, self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
             for kind, gpu, rng in zip(kinds, gpus, rngs, strict=True)
         ]
+        self._gpus: list[Gpu] = [make() for make in self._make_gpu]
         self._link = Link(self.env, link, self._through, self._unsent) if link else None
         self._sent_ns: dict[int, int] = {}  # by action id
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for

@@ -70,7 +70,7 @@ class FaultyCluster(Cluster):
             self._kill(now_ns, fault)
             return
         link, trouble = self._links[fault.gpu], self._gpus[fault.gpu].trouble
-        assert trouble is not None, "made in __init__, and kept by _back"
+        assert trouble is not None, "made in __init__, and kept by _return"
         if isinstance(fault, DeviceError):
             trouble.errors += fault.batches
         elif isinstance(fault, StalledCopy):
@@ -123,7 +123,9 @@ class FaultyCluster(Cluster):
     def _return(self, now_ns: int, gpu: int) -> None:
         """The controller takes the new worker on."""
         self._dead.remove(gpu)
-        self._gpus[gpu] = self._gpus[gpu].anew()
+        trouble = self._gpus[gpu].trouble
+        self._gpus[gpu] = self._make_gpu[gpu]()  # empty, and with nothing to do
+        self._gpus[gpu].trouble = trouble
         self.controller.worker(now_ns, WorkerChange(gpu, Change.BACK))
 
     # ---- messages

@@ -70,9 +70,6 @@ class SimGpu:
         )
         self.trouble: Trouble | None = None
         """What is wrong with it, where a scenario has faults."""
-        self._anew: Callable[[], SimGpu] = partial(
-            type(self), clock, pages, costs, gap_ns, rng, report, memory
-        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns
@@ -96,12 +93,6 @@ class SimGpu:
     def crash(self) -> None:
         """Its worker dies: nobody hears of it again."""
         self._report = nobody_hears
-
-    def anew(self) -> "SimGpu":
-        """The same GPU with a new worker: empty, and with nothing to do. Its trouble stays."""
-        gpu = self._anew()
-        gpu.trouble = self.trouble
-        return gpu
 
     def _run(self, engine: Engine, now_ns: int) -> None:
         """Start what can be started."""

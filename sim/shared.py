@@ -81,9 +81,6 @@ class SharedGpu:
         )
         self.trouble: Trouble | None = None
         """What is wrong with it, where a scenario has faults."""
-        self._anew = partial(
-            type(self), clock, pages, costs, gap_ns, rng, report, sharing, gaps, memory
-        )
         self._clock = clock
         self._costs = costs
         self._gap_ns = gap_ns
@@ -122,12 +119,6 @@ class SharedGpu:
     def crash(self) -> None:
         """Its worker dies: nobody hears of it again."""
         self._report = nobody_hears
-
-    def anew(self) -> "SharedGpu":
-        """The same GPU with a new worker: empty, and with nothing to do. Its trouble stays."""
-        gpu = self._anew()
-        gpu.trouble = self.trouble
-        return gpu
 
     # ---- weights, one copy at a time
 

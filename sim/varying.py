@@ -9,17 +9,14 @@ Not here: what a policy makes of it (`scheduler/policies/clockwork.py`), and GPU
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.memory import Memory
 from scheduler.records import NOMINAL_MHZ, Action, Infer, Result, Status
 from scheduler.worker import ENGINES, Engine
-from sim.clock import Clock
-from sim.gpu import ModelCost, SimGpu
+from sim.gpu import SimGpu
 
 
 class Factors(NamedTuple):
@@ -88,22 +85,14 @@ class VaryingGpu(SimGpu):
 
     def __init__(
         self,
-        clock: Clock,
-        pages: int,
-        costs: Sequence[ModelCost],
-        gap_ns: int,
-        rng: np.random.Generator,
-        report: Callable[[Result], None],
-        memory: Callable[[int], Memory] | None = None,
+        *args: Any,
         noise: Noise | None = None,
         noise_rngs: Sequence[np.random.Generator] = (),
         clocks: Sequence[tuple[int, int]] = (),
+        **kwargs: Any,
     ) -> None:
-        super().__init__(clock, pages, costs, gap_ns, rng, self._with_clock, memory)
-        self._anew = partial(
-            VaryingGpu, clock, pages, costs, gap_ns, rng, report, memory, noise, noise_rngs, clocks
-        )
-        self._tell = report
+        super().__init__(*args, **kwargs)
+        self._tell, self._report = self._report, self._with_clock
         self._clock_from_ns = [at_ns for at_ns, _ in clocks]
         self._clock_mhz = [NOMINAL_MHZ, *(mhz for _, mhz in clocks)]
         self._exec_mhz = NOMINAL_MHZ  # of the batch that runs

@@ -96,13 +96,13 @@ def _figures(came: Comparison) -> Iterator[Item]:
     x_label = came.over or came.between
     if differences:
         picture = panel(means, names=means, x_label=x_label, size=SIZE)
-        yield chart(came.y_label, picture, "means", came.method)
+        yield chart(came.title, picture, "means", came.method)
         picture = panel(differences, names=means, x_label=x_label, size=SIZE, line_at=0)
         title = f"The same, less that of {came.baseline}"
         note = "Where a band does not touch the line, the difference is more than chance."
         yield chart(title, picture, "differences", note)
     else:
-        yield chart(came.y_label, panel(means, names=means, x_label=x_label, size=SIZE), "means")
+        yield chart(came.title, panel(means, names=means, x_label=x_label, size=SIZE), "means")
 
 
 def _best(came: Comparison) -> tuple[str, str]:

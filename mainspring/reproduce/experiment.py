@@ -9,17 +9,14 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from scipy.stats import binomtest
 
+from mainspring.bars import counts
 from mainspring.scenario import Scenario, build_scenario
 from mainspring.world import build_world, quiet_collector
 from scheduler.records import Outcome, Status
@@ -249,12 +246,14 @@ def gather(
     processes = max(1, min(processes or os.cpu_count() or 1, len(points)))
     found: dict[int, R] = {}
     complete = True
-    with _bar(label, len(points)) as advance:
+    with counts(quiet=False) as show:
+        assert show is not None, "it is not quiet"
+        show(label, 0, len(points))
         try:
             if processes == 1:
                 for i, point in enumerate(points):
                     found[i] = measure(point)
-                    advance()
+                    show(label, len(found), len(points))
             else:
                 jobs = [(measure, i, point) for i, point in enumerate(points)]
                 # A fresh interpreter, for a fork copies threads' locks; Ctrl-C is the parent's.
@@ -262,7 +261,7 @@ def gather(
                 with context.Pool(processes, _ignore_ctrl_c) as pool:
                     for i, result in pool.imap_unordered(_job, jobs):
                         found[i] = result
-                        advance()
+                        show(label, len(found), len(points))
         except KeyboardInterrupt:
             complete = False
             print("\nstopping; what was finished is kept", file=sys.stderr)
@@ -276,25 +275,3 @@ def _ignore_ctrl_c() -> None:
 def _job(job: tuple[Callable[[Any], Any], int, Any]) -> tuple[int, Any]:
     measure, i, point = job
     return i, measure(point)
-
-
-@contextmanager
-def _bar(label: str, total: int) -> Iterator[Callable[[], None]]:
-    """Progress on stderr: a bar, or a line for each point where there is no terminal."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-            task = bars.add_task(label, total=total)
-            yield lambda: bars.advance(task)
-        return
-    done = 0
-    start_s = time.monotonic()
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        left_s = (time.monotonic() - start_s) / done * (total - done)
-        print(f"{label}: {done} of {total}, about {left_s:.0f} s left", file=sys.stderr)
-
-    yield advance
