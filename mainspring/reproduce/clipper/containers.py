@@ -153,12 +153,14 @@ def alone(gpu_kind: Callable[..., Any], containers: Sequence[Container]) -> GpuK
 
 
 class Served(NamedTuple):
-    """What a container did after the lead-in. p99_ms, mean_ms: of the batches' latency."""
+    """What a container did after the lead-in. p99_ms, mean_ms: of the batches' latency; batches:
+    how many there were."""
 
     rate_rps: float
     mean_batch: float
     mean_ms: float
     p99_ms: float
+    batches: int
 
 
 def served(log: Log, model: int, lead_in_s: float, length_s: float) -> Served:
@@ -167,7 +169,7 @@ def served(log: Log, model: int, lead_in_s: float, length_s: float) -> Served:
     done = done.where(done.model == model)
     took_ms = (done.end - done.start) / 1e6
     if len(took_ms) < 2:
-        return Served(0.0, 0.0, 0.0, 0.0)
+        return Served(0.0, 0.0, 0.0, 0.0, 0)
     # From the end of one batch to the end of another, so that no part of a batch counts.
     span_s = (done.end.max() - done.end.min()) / 1e9
     return Served(
@@ -175,4 +177,5 @@ def served(log: Log, model: int, lead_in_s: float, length_s: float) -> Served:
         mean_batch=float(done.tasks.mean()),
         mean_ms=float(took_ms.mean()),
         p99_ms=float(np.quantile(took_ms, 0.99)),
+        batches=len(took_ms),
     )

@@ -4,13 +4,20 @@ The containers are made of the columns "none" and "quantile regression" (`mnist.
 are fitted. The AIMD column is predicted: throughput, mean batch and 99th percentile come out of
 the controller at work on latencies that were not measured under it.
 Every container always has a batch waiting, as in the paper (100,000 queries a second offered).
+What misses carries a bound: what any line through the two columns can give at most (`bounds.py`).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from mainspring.reproduce.clipper.containers import Served, run_containers, served
+from mainspring.reproduce.clipper.bounds import Columns
+from mainspring.reproduce.clipper.containers import (
+    Served,
+    lognormal_sigma,
+    run_containers,
+    served,
+)
 from mainspring.reproduce.clipper.mnist import (
     FOREST,
     KERNEL,
@@ -47,18 +54,6 @@ SOURCE_FOREST = (
     "from 5.2 ms unbatched to 19.7 ms at 392"
 )
 
-CAUSES = (
-    "Random forest: its latency is no line. From 1 to 392 queries a cycle grows by 42 us a query, "
-    "from 392 to 491 (quantile regression to AIMD, both published) by 18, as in figure 3. Both "
-    "columns that may be used lie on the steep part, so what AIMD gains beyond them is missed.",
-    "AIMD beside quantile regression: equal here but for the noise of a run (1%), not 2 to 15% "
-    "better. Beyond some hundred queries a batch, what is fixed in a cycle no longer counts, so "
-    "throughput hardly depends on the size. Nor does it in what was published: the no-op and the "
-    "logistic regression have smaller batches under AIMD, 1305 for 1331 and 1225 for 1261, and yet "
-    "5% and 7% more throughput, which no function of the size gives. The runs differed.",
-)
-"""Why rows are as they are, where they are not as the reference has them."""
-
 
 class Point(NamedTuple):
     """One container under one strategy. lead_in_s: until the batch has grown."""
@@ -70,8 +65,8 @@ class Point(NamedTuple):
 
 
 def points(*, full: bool) -> list[Point]:
-    """Full: eight times as long after the lead-in."""
-    length_s = 40.0 if full else 5.0
+    """Full: four times as long after the lead-in."""
+    length_s = 80.0 if full else 20.0
     made = [
         Point(name, strategy, 1.0 if strategy == "no batching" else 14.0, length_s)
         for name in UNBATCHED
@@ -88,10 +83,10 @@ def _work(point: Point) -> float:
 def cost(*, full: bool) -> str:
     """What a shortened run gives away."""
     if full:
-        return "40 s of simulated time after 14 s in which batches grow"
+        return "80 s of simulated time after 14 s in which batches grow"
     return (
-        "5 s of simulated time after 14 s in which batches grow: some 250 batches, so the 99th "
-        "percentile is known to about 1%"
+        "20 s of simulated time after 14 s in which batches grow: some 1,000 batches, so "
+        "throughput is known to a quarter of a percent and the 99th percentile to half of one"
     )
 
 
@@ -144,7 +139,7 @@ def rows(results: list[tuple[Point, Served]]) -> list[Row]:
             made.append(
                 compared(
                     "fig4", f"{quantity}: throughput (req/s)", theirs.rate_rps, source,
-                    ours.rate_rps, relative=0.1,
+                    ours.rate_rps, relative=0.1, cause=_too_slow(name, ours),
                 )
             )  # fmt: skip
             p99 = f"{quantity}: p99 of a batch (ms)"
@@ -170,9 +165,11 @@ def rows(results: list[tuple[Point, Served]]) -> list[Row]:
                 made.append(
                     shape(
                         "fig4", f"{name}: AIMD's throughput over quantile regression's",
-                        "at least 1", ours.rate_rps / other.rate_rps,
+                        f"at least 1; known to {_noise(name, ours, other):.1%}",
+                        ours.rate_rps / other.rate_rps,
                         holds=ours.rate_rps >= other.rate_rps,
                         reference=theirs.rate_rps / QUANTILE[name].rate_rps,
+                        cause=_no_gain(name, ours, other),
                     )
                 )  # fmt: skip
     batched, alone = found.get((LINEAR, "AIMD")), found.get((LINEAR, "no batching"))
@@ -186,6 +183,64 @@ def rows(results: list[tuple[Point, Served]]) -> list[Row]:
             )
         )  # fmt: skip
     return made
+
+
+def _columns(name: str) -> Columns:
+    return Columns(UNBATCHED[name], QUANTILE[name], AIMD[name])
+
+
+def _too_slow(name: str, ours: Served) -> str:
+    """Why AIMD's throughput is off."""
+    columns = _columns(name)
+    there_rps = columns.rate_rps(columns.aimd.mean_batch)
+    before_us, beyond_us = columns.steps_us
+    return (
+        f"{name}: its cycles are on no line. Any line through the two columns that may be used "
+        f"gives {there_rps:,.0f}/s at AIMD's published batch of {columns.aimd.mean_batch:g}, "
+        f"{there_rps / columns.aimd.rate_rps - 1:+.2%}; the line that is least off from all three "
+        f"columns is {columns.least_off():.1%} off. A query more adds {before_us:.0f} us to a "
+        f"cycle up to quantile regression's batch of {columns.quantile.mean_batch:g}, and "
+        f"{beyond_us:.0f} us from there to AIMD's. Here batches came to {ours.mean_batch:.0f}, "
+        f"where that line has {columns.rate_rps(ours.mean_batch):,.0f}/s."
+    )
+
+
+def _no_gain(name: str, ours: Served, other: Served) -> str:
+    """Why AIMD is no better than quantile regression."""
+    columns = _columns(name)
+    published = columns.aimd.rate_rps / columns.quantile.rate_rps
+    here = columns.rate_rps(ours.mean_batch) / columns.rate_rps(other.mean_batch)
+    text = (
+        f"{name}: by the line through the two columns that may be used, AIMD's published batch "
+        f"({columns.aimd.mean_batch:g}, for {columns.quantile.mean_batch:g} under quantile "
+        f"regression) gives {columns.gain:.5g} of quantile regression's throughput"
+    )
+    if columns.gain < 1:
+        text += ", so at least 1 cannot follow"
+    elif published > columns.most_gain:
+        text += f", and no batch, however large, more than {columns.most_gain:.5g}"
+    if columns.aimd.mean_batch < columns.quantile.mean_batch:
+        text += (
+            f"; published is a smaller batch with {published - 1:.1%} more throughput, which no "
+            "function of the size gives: the runs differed"
+        )
+    elif published > columns.most_gain:
+        text += f"; the published {published:.4g} is beyond that: the runs differed"
+    return (
+        f"{text}. Here batches came to {ours.mean_batch:.4g} and {other.mean_batch:.4g}, for which "
+        f"the line has {here:.5g}."
+    )
+
+
+def _noise(name: str, *runs: Served) -> float:
+    """The standard error of the ratio of two throughputs."""
+    one = container(name)
+    parts = []
+    for run in runs:
+        cycle_us = 1e6 * run.mean_batch / run.rate_rps
+        share = one.latency.at(run.mean_batch) / cycle_us
+        parts.append(lognormal_sigma(one.tail) * share / np.sqrt(run.batches))
+    return float(np.hypot(*parts))
 
 
 def draw(results: list[tuple[Point, Served]], *, full: bool) -> Picture:

@@ -2,7 +2,8 @@
 
 Five models a data set. Answers are drawn with each model's own error (`sim/answers.py`); how alike
 errors are is fitted on the queries on which all five agree (`agreement.py`). The error of the
-ensemble and of the queries on which at least four agree are predicted.
+ensemble and of the queries on which at least four agree are predicted. What the fitted numbers
+leave open, over all ensembles there could be, is computed (`bounds.py`) and told with what misses.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from mainspring.reproduce.clipper.agreement import (
     learn,
     vote,
 )
+from mainspring.reproduce.clipper.bounds import least_violation, left_open
 from mainspring.reproduce.drawing import SYSTEM, drawn
 from mainspring.reproduce.rows import Row, compared, fitted, shape, told
 from results.plots import GREY, Picture
@@ -41,17 +43,6 @@ PUBLISHED = {
 FITTED = ("5-agree share", "5-agree")
 POINT = 0.005
 """Half a point, the tolerance asked for."""
-
-CAUSES = (
-    "ImageNet: no ensemble has these numbers if to agree is to say one label. All five agree and "
-    "are right on 84.4% x (1 - 0.0327) = 81.6% of the queries, but the worst of them is right on "
-    "79.4% only. What agreement is among first-five lists was not published.",
-    "CIFAR-10, 4-agree: 75.5% of the queries would have four or five right members. With the "
-    "errors of the two worst, 34.6% and 46%, and all five right on 39.5%, that asks for two models "
-    "that hardly ever err together, while the other three err on the same queries. One number for "
-    "how alike all are cannot say that: here at least four agree on 68% instead of 80%.",
-)
-"""Why rows are as they are, where they are not as the reference has them."""
 
 
 class Point(NamedTuple):
@@ -121,17 +112,51 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
                 made.append(told("fig7", name, found[quantity], reference=reference, source=source))
             else:
                 made.append(
-                    compared("fig7", name, reference, source, found[quantity], absolute=POINT)
-                )
+                    compared(
+                        "fig7", name, reference, source, found[quantity], absolute=POINT,
+                        cause=_cause(ENSEMBLES[point.name], quantity, found),
+                    )
+                )  # fmt: skip
         gain = found["ensemble"] / min(singles) - 1
         made.append(
             shape(
                 "fig7", f"{point.name}: the ensemble's error beside the best single's",
                 "below: at most 0", gain, holds=gain <= 0,
                 reference=published["ensemble"] / min(singles) - 1,
+                cause=_cause(ENSEMBLES[point.name], "ensemble", found),
             )
         )  # fmt: skip
     return made
+
+
+def _cause(ensemble: Ensemble, quantity: str, found: Measured) -> str:
+    """Why a predicted error is off; empty where that is not known."""
+    published = PUBLISHED[ensemble.name]
+    share4 = published["4-agree share"]
+    space = left_open(ensemble, share4, published["ensemble"])
+    if space is None:
+        right5, worst = ensemble.agree5 * (1 - ensemble.wrong5), max(ensemble.errors)
+        return (
+            f"{ensemble.name}: no ensemble has the fitted numbers, if to agree is to say one "
+            f"label: at least one of them is {100 * least_violation(ensemble):.2f} points off in "
+            f"any (linear program over what five members can say). All five agree and are right on "
+            f"{ensemble.agree5:.1%} x (1 - {ensemble.wrong5:.4f}) = {right5:.1%} of the queries, "
+            f"but the worst of them is right on {1 - worst:.1%} only. What agreement is among "
+            "first-five lists was not published."
+        )
+    if not quantity.startswith("4-agree"):
+        return ""
+    (low, high), given = (
+        (space.error4, "") if quantity == "4-agree" else (space.rest, " and the ensemble's error")
+    )
+    return (
+        f"{ensemble.name}: the numbers that may be used do not determine it. The singles and the "
+        f"queries on which all five agree leave the share on which four do open from "
+        f"{space.share4[0]:.1%} to {space.share4[1]:.1%} (published {share4:.1%}, here "
+        f"{found['4-agree share']:.1%}). Even with the published share{given} given, this error is "
+        f"anything from {low:.1%} to {high:.1%} (linear programs over all that five members can "
+        "say); one number for how alike members are picks one of these."
+    )
 
 
 def draw(results: list[tuple[Point, Measured]], *, full: bool) -> Picture:

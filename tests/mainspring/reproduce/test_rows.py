@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from mainspring.reproduce.rows import compared, print_rows, shape, told
+from mainspring.reproduce.rows import compared, numbered, print_rows, shape, told
 
 
 def test_a_number_holds_up_to_the_larger_of_its_allowances():
@@ -38,5 +38,25 @@ def test_rows_print_and_travel_as_json(capsys):
     decoded = msgspec.json.decode(msgspec.json.encode({"rows": rows}))
     assert list(decoded["rows"][0]) == [
         "figure", "quantity", "reference", "source", "obtained", "difference", "tolerance",
-        "verdict",
+        "verdict", "cause",
     ]  # fmt: skip
+
+
+def test_only_a_row_that_misses_has_a_cause_and_rows_that_share_one_share_its_number(capsys):
+    rows = [
+        compared("f", "a", 1.0, "published", 2.0, cause="because of a"),
+        compared("f", "b", 1.0, "published", 1.0, cause="because of b"),
+        shape("f", "c", "at least 1", 0.0, holds=False, cause="because of c"),
+        shape("f", "d", "at least 1", 0.0, holds=False, cause="because of a"),
+        shape("f", "e", "at least 1", 0.0, holds=False),
+        told("f", "g", 1.0),
+    ]
+    assert [row.cause for row in rows] == [
+        "because of a", "", "because of c", "because of a", "", "",
+    ]  # fmt: skip
+    assert numbered(rows) == {"because of a": 1, "because of c": 2, "not known": 3}
+    print_rows(rows)
+    printed = capsys.readouterr().out
+    assert "falls short (1)" in printed
+    assert "(2) because of c" in printed
+    assert "1 hold, 4 miss, 0 fitted, 1 told" in printed
