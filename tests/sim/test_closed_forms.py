@@ -5,10 +5,13 @@ its profile and (almost) no time ahead is a plain greedy server: whenever the GP
 all that wait.
 """
 
+from collections import Counter, deque
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from scheduler.records import Outcome, Status
+from scheduler.records import FOREVER, Outcome, Status
 from tests.worlds import MS, RESNET50, ActionRow, World, model, policy, run
 
 LONG_MS = 1e7
@@ -129,3 +132,193 @@ def test_q8_a_rate_at_which_the_worst_phase_still_fits_loses_nothing(
     arrivals = [(0.0, 0)] + [(START_MS + 1e3 * i / rate_rps, 0) for i in range(3_000)]
     world = run("clockwork", arrivals, slo_ms=100, end_s=9)
     assert (len(world.sink.ended(Outcome.OK)) == 3_001) == lossless
+
+
+# ---- a batch that waits for company: Clipper's delayed batching
+
+WAIT_MS = 2.0
+FULL = 4
+LINE_MS = {b: 1.0 + b for b in range(1, FULL + 1)}
+
+
+def delayed(arrivals_ms: list[float]) -> World:
+    """At most 4 a batch, a wait of 2 ms. AIMD starts at 1 and grows by 2 a batch, so one request,
+    and then three, come first."""
+    first = [(START_MS, 0), *[(START_MS + 20.0, 0)] * 3]
+    return run(
+        policy("clipper-nsdi-aimd", max_batch=FULL, wait_ms=WAIT_MS, slo_ms=100.0),
+        [*first, *((START_MS + 40.0 + at, 0) for at in arrivals_ms)],
+        models=[model(LINE_MS, load_ms=1.0)],
+        slo_ms=None,
+        end_s=3.0,
+    )
+
+
+def test_q6_who_comes_alone_waits_for_company_and_then_runs() -> None:
+    """Each sojourn is the wait and a batch of one, to the nanosecond."""
+    apart_ms = WAIT_MS + LINE_MS[1] + 0.5
+    world = delayed([apart_ms * i for i in range(200)])
+    sojourns = {row.latency_ns for row in world.requests[4:]}
+    assert sojourns == {round((WAIT_MS + LINE_MS[1]) * MS)}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, FULL])
+def test_q7_who_comes_together_waits_unless_the_batch_is_full(n: int) -> None:
+    world = delayed([0.0] * n)
+    wait_ms = 0.0 if n == FULL else WAIT_MS
+    sojourns = {row.latency_ns for row in world.requests[4:]}
+    assert sojourns == {round((wait_ms + LINE_MS[n]) * MS)}
+
+
+# ---- several GPUs in turn
+
+
+class InTurn:
+    """Full batches, as soon as they are full, to one GPU after the other."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._waiting: deque[int] = deque()
+        self._free: deque[int] = deque()
+
+    def on_start(self, now_ns, gpus, models, rng, out) -> None:  # type: ignore[no-untyped-def]
+        self._exec_ns = dict(zip(models[0].batch_sizes, models[0].exec_ns, strict=True))
+        for gpu in gpus:
+            out.load(gpu.lanes[0], 0, now_ns, FOREVER, models[0].load_ns)
+
+    def on_request(self, now_ns, request, out) -> None:  # type: ignore[no-untyped-def]
+        self._waiting.append(request.id)
+        self._serve(now_ns, out)
+
+    def on_result(self, now_ns, result, out) -> None:  # type: ignore[no-untyped-def]
+        for task in getattr(result.action, "tasks", ()):
+            out.answer(task)
+        self._free.append(result.action.lane)
+        self._serve(now_ns, out)
+
+    def on_wake(self, now_ns, key, out) -> None:  # type: ignore[no-untyped-def]
+        """It asks for none."""
+
+    def _serve(self, now_ns, out) -> None:  # type: ignore[no-untyped-def]
+        size = self._batch
+        while self._free and len(self._waiting) >= size:
+            tasks = tuple(self._waiting.popleft() for _ in range(size))
+            lane = self._free.popleft()
+            out.infer(lane, 0, size, tasks, now_ns, FOREVER, self._exec_ns[size])
+
+
+def in_turn(gpus: int, batch: int, rate_rps: float) -> World:
+    """10 batches a GPU at even distances; l(b) = 10 + b, SLO 100 ms."""
+    sizes = {b: 10.0 + b for b in range(1, 101)}
+    times = START_MS * MS + np.arange(10 * batch * gpus) * (1e9 / rate_rps)
+    return run(
+        InTurn(batch),
+        (np.ceil(times).astype(np.int64), np.zeros(len(times), dtype=np.int32)),
+        models=[model(sizes, load_ms=1.0)],
+        gpus=gpus,
+        slo_ms=100.0,
+        end_s=10.0,
+    )
+
+
+@pytest.mark.parametrize(("gpus", "batch", "each_rps"), [(1, 40, 800), (4, 70, 875), (64, 88, 898)])
+def test_q9_gpus_in_turn_let_batches_be_larger(gpus: int, batch: int, each_rps: float) -> None:
+    """(1 + 1/N) l(b) <= L: the last of a batch starts it, the first came b/l(b)/N before. So
+    b = L N / (N + 1) - beta, and N b / l(b) requests a second lose nothing.
+
+    With a request more a batch, or at 2% more, some are late.
+    """
+
+    def rate_rps(size: int) -> float:
+        return 1e3 * gpus * size / (10.0 + size)
+
+    best = max(b for b in range(1, 101) if (1 + 1 / gpus) * (10.0 + b) <= 100.0)
+    assert best == batch
+    assert rate_rps(best) / gpus == pytest.approx(each_rps, abs=0.5)
+    world = in_turn(gpus, best, rate_rps(best))
+    assert {row.outcome for row in world.requests} == {Outcome.OK}
+    longest_ms = max(row.latency_ns for row in world.requests) / MS
+    gathered_ms = 1e3 * (best - 1) / rate_rps(best)
+    assert longest_ms == pytest.approx(gathered_ms + 10.0 + best, abs=1e-3)
+    larger = in_turn(gpus, best + 1, rate_rps(best + 1))
+    faster = in_turn(gpus, best, 1.02 * rate_rps(best))
+    for lossy in (larger, faster):
+        assert Outcome.LATE in {row.outcome for row in lossy.requests}
+
+
+@pytest.mark.parametrize(("share", "lossless"), [(1.0, True), (1.03, False)])
+def test_q9_on_one_gpu_edf_sustains_the_same(share: float, lossless: bool) -> None:
+    """800 requests a second in batches of 40, if early drop aims at half the SLO."""
+    sizes = {b: 10.0 + b for b in range(1, 101)}
+    arrivals = [(0.0, 0), *((START_MS + 1e3 * i / (800 * share), 0) for i in range(4_000))]
+    chosen = policy("edf", max_batch=100, network_ms=0.0, target_share=0.5)
+    world = run(chosen, arrivals, models=[model(sizes, load_ms=1.0)], slo_ms=100, end_s=8)
+    assert (len(world.sink.ended(Outcome.OK)) == 4_001) == lossless
+
+
+# ---- every run
+
+
+@pytest.mark.parametrize("name", ["clockwork", "edf", "fifo", "clipper-0.3"])
+def test_q10_requests_end_once_and_engines_do_one_thing_at_a_time(name: str) -> None:
+    """Two GPUs with room for two of four models each, twice what they can do, stopped under way."""
+    rng = np.random.default_rng(10)
+    count = 2_000
+    times_ms = np.sort(rng.uniform(0, 1_000, count))
+    arrivals = list(zip(times_ms.tolist(), rng.integers(0, 4, count).tolist(), strict=True))
+    gpus, end_s, drain_s = 2, 1.0, 0.01
+    world = run(
+        name, arrivals, models=[model()] * 4, gpus=gpus, pages=14, slo_ms=50, end_s=end_s,
+        drain_s=drain_s,
+    )  # fmt: skip
+    ends = Counter(row.outcome for row in world.requests)
+    assert sorted(row.id for row in world.requests) == list(range(count))
+    assert sum(ends.values()) == count
+    assert len(ends) > 1, "overload, so not all end alike"
+    done = [row for row in world.actions if row.status == Status.DONE]
+    for gpu in range(gpus):
+        batches = sorted(
+            (row.start_ns, row.end_ns) for row in done if row.gpu == gpu and row.type == "infer"
+        )
+        assert all(ended <= started for (_, ended), (started, _) in pairwise(batches))
+        assert sum(end - start for start, end in batches) <= (end_s + drain_s) * 1e9
+        held: set[int] = set()
+        changes = sorted(
+            (row.end_ns if row.type == "load" else row.start_ns, row.type != "load", row)
+            for row in done
+            if row.gpu == gpu
+        )
+        for _, _, row in changes:
+            if row.type == "load":
+                held.add(row.model)
+            elif row.type == "unload":
+                held.discard(row.model)
+            else:
+                assert row.model in held
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_q11_a_bucket_of_tokens_bounds_every_sojourn(seed: int) -> None:
+    """Arrivals of at most sigma + rho t in any t, rho <= B / l(B), a greedy server with batches of
+    at most B: no sojourn is beyond 2 l(B) + sigma l(B) / B (network calculus)."""
+    rng = np.random.default_rng([11, seed])
+    largest = int(rng.integers(1, 17))
+    alpha, beta = rng.uniform(0.1, 2.0), rng.uniform(0.5, 10.0)
+    full_ms = beta + alpha * largest
+    rho = rng.uniform(0.3, 1.0) * largest / full_ms  # requests a ms
+    sigma = float(rng.integers(1, 40))
+    tokens, at_ms = sigma, 0.0
+    arrivals: list[float] = []
+    while len(arrivals) < 300:
+        pause_ms = 0.0 if rng.random() < 0.6 else rng.exponential(3 * full_ms)
+        tokens, at_ms = min(sigma, tokens + rho * pause_ms), at_ms + pause_ms
+        if tokens < 1:  # wait until there is one
+            at_ms += (1 - tokens) / rho
+            tokens = 1.0
+        tokens -= 1
+        arrivals.append(at_ms)
+    world = greedy(np.array(arrivals), alpha, beta, largest)
+    rows = world.requests[1:]
+    assert len(rows) == 300
+    bound_ms = 2 * full_ms + sigma * full_ms / largest
+    assert max(row.latency_ns for row in rows) / MS <= bound_ms
