@@ -170,6 +170,11 @@ def replay(
         raise typer.Exit(UNSOUND)
 
 
+ReproducedPage = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE.html", help="Write a page with figures, rows and causes."),
+]
+
 reproduce_app = typer.Typer(help="Reproduce what others measured.", rich_markup_mode=None)
 app.add_typer(reproduce_app, name="reproduce")
 
@@ -201,6 +206,7 @@ def clockwork(
         Path | None,
         typer.Option(metavar="FILE", help="For original: write the page docs/fidelity.md."),
     ] = None,
+    html: ReproducedPage = None,
     json: Json = False,
 ) -> None:
     """Compare our Clockwork with what others measured, row by row."""
@@ -218,7 +224,13 @@ def clockwork(
             notes.append(f"page:     {markdown}")
         notes.append(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
     wanted = [] if figure == "original" else chosen(figure)
-    _print_figures(make(wanted, out, full=full), rows, notes, json)
+    if html is not None and not wanted:
+        raise ScenarioError(
+            "--html: a page is made of figures, and original has none; give --markdown FILE"
+        )
+    _print_figures(
+        make(wanted, out, full=full), rows, notes, json, _page("clockwork", figure, html)
+    )
 
 
 @reproduce_app.command()
@@ -235,6 +247,10 @@ def clipper(
         "runs/reproduce/clipper"
     ),
     full: Annotated[bool, typer.Option("--full", help="Longer runs and more trials.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page docs/clipper.md.")
+    ] = None,
+    html: ReproducedPage = None,
     json: Json = False,
 ) -> None:
     """Compare our Clippers with what their authors measured, row by row."""
@@ -242,31 +258,61 @@ def clipper(
     from mainspring.reproduce.figures import chosen, make
 
     wanted = chosen(figure, paper.FIGURES, others=())
-    _print_figures(make(wanted, out, full=full, package=paper.__name__), [], [], json)
+    figures = make(wanted, out, full=full, package=paper.__name__)
+    _print_figures(figures, [], [], json, _page("clipper", figure, html, markdown))
+
+
+def _page(
+    paper: str, figure: str, html: Path | None, markdown: Path | None = None
+) -> "Callable[[list[Made]], list[Path]]":
+    """What writes the pages that were asked for, once the figures are made."""
+    for path in filter(None, (html, markdown)):
+        if path.is_dir():  # told before the minutes that figures take
+            raise ScenarioError(f"{path}: it is a directory; expected a file to write")
+
+    def write(figures: "list[Made]") -> list[Path]:
+        from mainspring.report.page import write_page
+        from mainspring.report.reproduction import reproduction_page
+        from mainspring.reproduce.clipper.document import as_markdown
+        from results.files import write_whole
+
+        if html is not None:
+            command = f"mainspring reproduce {paper} {figure} --html {html}"
+            write_page(reproduction_page(paper.capitalize(), command, figures), html)
+        if markdown is not None:
+            write_whole(markdown, as_markdown(figures).encode())
+        return [path for path in (html, markdown) if path is not None]
+
+    return write
 
 
 def _print_figures(
-    figures: "Iterable[Made]", rows: "list[Row]", notes: list[str], json: bool
+    figures: "Iterable[Made]",
+    rows: "list[Row]",
+    notes: list[str],
+    json: bool,
+    write: "Callable[[list[Made]], list[Path]]",
 ) -> None:
     """Print the rows of figures as they are made, behind those given, and what is to be said.
 
-    Ends with INTERRUPTED if one was not finished.
+    write: makes pages of the figures. Ends with INTERRUPTED if one was not finished.
     """
     from mainspring.reproduce.rows import print_rows
 
-    complete = True
+    all_made = []
     for made in figures:
+        all_made.append(made)
         rows += made.rows
         notes += [f"{made.name}, {made.took_s:.0f} s: {made.cost}"]
         notes += [f"  {cause}" for cause in made.causes]
         notes += [f"picture:  {picture}" for picture in made.pictures]
-        complete = made.complete
+    notes += [f"page:     {page}" for page in write(all_made)]
     if json:
         _print_json(msgspec.json.encode({"rows": rows}))
     else:
         print_rows(rows)
         print("\n".join(notes))
-    if not complete:
+    if not all(made.complete for made in all_made):
         raise typer.Exit(INTERRUPTED)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from mainspring.document import ScenarioError
 from mainspring.reproduce.experiment import gather
 from mainspring.reproduce.rows import Row
+from results.plots import Picture
 
 PACKAGE = "mainspring.reproduce"
 
@@ -24,10 +25,12 @@ FIGURES = ("fig2", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "ab
 
 
 class Made(NamedTuple):
-    """One figure that was made. complete: False after Ctrl-C. took_s: by the wall clock."""
+    """One figure that was made. picture: None where no point was measured; pictures: its files.
+    complete: False after Ctrl-C. took_s: by the wall clock."""
 
     name: str
     rows: list[Row]
+    picture: Picture | None
     pictures: list[Path]
     cost: str
     causes: tuple[str, ...]
@@ -64,13 +67,15 @@ def make(names: Sequence[str], out: Path, *, full: bool, package: str = PACKAGE)
         gathered = gather(measure, module.points(full=full), name)
         rows: list[Row] = module.rows(gathered.results)
         folder = out / name
-        pictures = []
+        picture, pictures = None, []
         if gathered.results:
-            pictures = module.draw(gathered.results, full=full).save(folder / name)
+            picture = module.draw(gathered.results, full=full)
+            pictures = picture.save(folder / name)
             (folder / "rows.json").write_bytes(msgspec.json.encode({"rows": rows}))
         took_s = time.monotonic() - start_s
         print(f"{name}: {took_s:.0f} s", file=sys.stderr)
         causes = getattr(module, "CAUSES", ())
-        yield Made(name, rows, pictures, module.cost(full=full), causes, took_s, gathered.complete)
+        cost = module.cost(full=full)
+        yield Made(name, rows, picture, pictures, cost, causes, took_s, gathered.complete)
         if not gathered.complete:
             return
