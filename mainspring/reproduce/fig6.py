@@ -31,15 +31,15 @@ MOST_LOADS = 1 / 8.31e-3
 
 Floats = npt.NDArray[np.float64]
 
-CAUSES = (
-    "minor workload: 1,200 req/s are asked of a GPU that can do 806 in full batches of 8, so a "
+OVERLOAD = (
+    "1,200 req/s are asked of a GPU that can do 806 in full batches of 8, so a "
     "third of all goes unanswered; Clockwork does not tell the minor from the major, also not in "
     "the artifact, which only names it high priority. Wherever the minor is below 99% the GPU "
     "does nothing but execute, as the row below says: no order of work gives the minor its 99% "
     "but one that prefers it. INFER4, batches to 16, 10 ms of lookahead, and no faults give 67 "
-    "to 75% there too. From some 1,000 models on PCIe leaves the GPU idle time, and it is 100%.",
+    "to 75% there too. From some 1,000 models on PCIe leaves the GPU idle time, and it is 100%."
 )
-"""Why rows are as they are, where they are not as the reference has them."""
+"""Why the minor workload is not always in time."""
 
 
 class Point(NamedTuple):
@@ -237,7 +237,7 @@ def rows(results: list[tuple[Point, Measured]]) -> list[Row]:
         made.append(
             shape(
                 "fig6", "minor workload in time: worst bin", "at least 99% throughout", worst,
-                holds=worst >= 0.99,
+                holds=worst >= 0.99, cause=OVERLOAD,
             )
         )  # fmt: skip
         busy = [

@@ -350,6 +350,7 @@ def _row(run: Recorded, quantity: Quantity, obtained: dict[str, float]) -> Row:
         came,
         relative=relative,
         absolute=quantity.absolute,
+        cause=CAUSES.get(run["run"], ""),
     )
 
 
