@@ -23,6 +23,7 @@ from mainspring.reproduce.clipper import (
     fig7,
     fig8,
     fig9,
+    fig10,
     fig11,
     mnist,
     sharing,
@@ -161,6 +162,22 @@ def test_clippers_defaults_are_no_goodput():
     """All answers of the tight run are in time, with their defaults; hardly any is a prediction."""
     found = clockwork.measure(clockwork.Point(clockwork.CLIPPER, 25, 2.0))
     assert found.goodput_rps < 100
+
+
+def test_figure_10_feedback_helps_where_models_differ_and_hurts_where_they_do_not(tmp_path):
+    """Dialects alone are 4 points apart; a vote of eight that err apart beats any one of them."""
+    points = [fig10.Point(0.06, 0.9, 0.01, 24, 100), fig10.Point(0.0, 0.5, 0.01, 24, 100)]
+    results = [(point, fig10.measure(point)) for point in points]
+    (_, differ), (_, alike) = results
+    assert differ.curve[7] < differ.curve[0] - 0.02
+    assert alike.curve[7] > alike.curve[0] + 0.02
+    assert alike.own == pytest.approx(fig10.OWN, abs=0.03)
+    rows = fig10.rows(results)
+    least = by_quantity(rows, "after 8 of 8 sentences: the least of 2")
+    most = by_quantity(rows, "after 8 of 8 sentences: the most of 2")
+    assert (least.obtained, most.obtained) == (differ.curve[7], alike.curve[7])
+    assert {row.verdict for row in rows} == {"fitted", "no reference"}
+    drawn(fig10, results, tmp_path)
 
 
 # ---- ensembles
