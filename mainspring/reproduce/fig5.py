@@ -2,8 +2,8 @@
 
 The paper's system is INFER5 with batches up to 8 and 5 ms of lookahead. It is shown with messages
 that carry nothing, and with inputs of 602 kB, which its clients send, over 10 Gbit/s. INFER4 with
-batches up to 16 stands beside it where the original was run so. Clipper and INFaaS, which the paper
-draws too, are not here.
+batches up to 16 stands beside it where the original was run so. Clipper, which the paper draws too,
+is in `mainspring reproduce clipper clockwork`; INFaaS is not here.
 """
 
 from typing import Any, NamedTuple

@@ -158,6 +158,20 @@ def test_clipper_loses_nearly_everything_where_the_slo_is_tight(tmp_path):
     drawn(clockwork, results, tmp_path)
 
 
+def test_clipper_keeps_up_where_clients_wait_less_than_the_slo(tmp_path):
+    """60 clients in place of 240 wait 60 ms for batches of one, at an SLO of 100 ms."""
+    points = [
+        clockwork.Point(s, 100, 2.0, clockwork.FEW)
+        for s in (clockwork.CLOCKWORK, clockwork.CLIPPER)
+    ]
+    results = [(point, clockwork.measure(point)) for point in points]
+    rows = clockwork.rows(results)
+    assert by_quantity(rows, "a client waits (ms)").obtained == pytest.approx(60, rel=0.1)
+    assert by_quantity(rows, "over Clipper 0.3's").obtained < 1
+    assert by_quantity(rows, "share of defaults").obtained < 0.1
+    drawn(clockwork, results, tmp_path)
+
+
 def test_clippers_defaults_are_no_goodput():
     """All answers of the tight run are in time, with their defaults; hardly any is a prediction."""
     found = clockwork.measure(clockwork.Point(clockwork.CLIPPER, 25, 2.0))
