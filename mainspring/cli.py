@@ -81,6 +81,7 @@ serve_cli.register(app)
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command and exit."""
     warnings.showwarning = _show_warning
+    _shown.clear()
     command = typer.main.get_command(app)
     if not (sys.argv[1:] if args is None else args):
         args = ["--help"]
@@ -576,6 +577,12 @@ def _fail(message: str) -> int:
     return 2
 
 
+_shown: set[str] = set()
+
+
 def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
-    """A warning in one line, without the line of code that it came from."""
-    print(f"mainspring: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    """A warning in one line, once, without the line of code that it came from."""
+    text = " ".join(str(message).split())
+    if text not in _shown:
+        _shown.add(text)
+        print(f"mainspring: warning: {text}", file=sys.stderr)

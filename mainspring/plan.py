@@ -22,7 +22,7 @@ from mainspring.document import ScenarioError
 from mainspring.points import opened
 from mainspring.runs import to_pandas
 from mainspring.scenario import Scenario, build_scenario, load_scenario
-from mainspring.sweep import TABLE, Progress, as_table, workers_of, write_table
+from mainspring.sweep import TABLE, Progress, as_table, warnings_of, workers_of, write_table
 from mainspring.trials import (
     GpuKind,
     Lab,
@@ -534,6 +534,8 @@ class _Planner:
                 f"of a GPU's {cluster.pages:,} pages weights may take {cluster.usable_pages:,}; "
                 f"{cluster.kept_pages:,} are kept back (cluster.headroom)"
             )
+        # More traffic than given plays a recording faster, so that it has to end early.
+        self._notes += warnings_of(lab.outcomes(lambda variant: variant.traffic == 1))
         if lab.trials:
             self._notes.append(
                 f"bounds: Student's t over {_range([t.attainment.n for t in lab.trials.values()])} "

@@ -155,8 +155,9 @@ def run_job(job: Job) -> Outcome:
         return read_summary(place)
     work = home / WORK / f"{job.address}-{uuid.uuid4().hex[:8]}"
     try:
-        with warnings.catch_warnings():  # whoever made the points has seen them
+        with warnings.catch_warnings():  # those of workloads are in the summary
             warnings.simplefilter("ignore")
+            warnings.showwarning = lambda *_, **__: None
             scenario = build_scenario(tomllib.loads(job.scenario))
             scenario = msgspec.structs.replace(
                 scenario, overrides=job.overrides, written=job.written

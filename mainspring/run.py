@@ -31,6 +31,7 @@ from mainspring.world import build_world, open_writer, quiet_collector
 from results import ResultsError, Summary
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
+from workloads import WorkloadWarning
 
 Progress = Callable[[str, float], None]
 """Called with a policy's label and the share of its simulated time that is done, 0 to 1."""
@@ -133,6 +134,7 @@ def _run_one(
                 yield world.env.timeout(step_ns)
 
         world.env.process(watch())
+        warned = stack.enter_context(_kept_warnings())
         try:
             with quiet_collector():
                 world.run(end_ns, drain_ns)
@@ -155,7 +157,27 @@ def _run_one(
             interrupted=interrupted,
             stopped_ns=int(world.env.now) if interrupted else None,
             refusals=refusals,
+            warnings=warned,
         )
+
+
+@contextmanager
+def _kept_warnings() -> Iterator[list[str]]:
+    """Collect what workloads warn of, and pass it on: who sees the run later should see it too."""
+    kept: list[str] = []
+    show = warnings.showwarning
+
+    def keep(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+        if issubclass(category, WorkloadWarning):
+            if str(message) in kept:
+                return
+            kept.append(str(message))
+        show(message, category, *args, **kwargs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", WorkloadWarning)
+        warnings.showwarning = keep
+        yield kept
 
 
 def policys_fault(choice: PolicyChoice, error: BaseException, now_ns: int) -> ScenarioError | None:

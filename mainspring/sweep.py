@@ -11,6 +11,8 @@ show (mainspring.compare).
 
 import hashlib
 import json
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from mainspring.study import POLICY, SEED, Setting, Study, build_study, load_stu
 from results import Summary
 from results.files import naming, part_of, publish, write_whole
 from results.intervals import needed, two_sided
+from workloads import WorkloadWarning
 
 TABLE: Final = "table.parquet"
 STUDY: Final = "study.toml"
@@ -56,16 +59,23 @@ class Sweep:
     """A study's points and what they came to.
 
     table: one row a point. keys: the columns that were swept, `policy` among them. interrupted:
-    whether Ctrl-C ended it; the table then holds what was done until then.
+    whether Ctrl-C ended it; the table then holds what was done until then. warnings: what was odd
+    about the workloads, a line each.
     """
 
     def __init__(
-        self, directory: Path, table: pa.Table, keys: Sequence[str], interrupted: bool = False
+        self,
+        directory: Path,
+        table: pa.Table,
+        keys: Sequence[str],
+        interrupted: bool = False,
+        warnings: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.table = table
         self.keys = tuple(keys)
         self.interrupted = interrupted
+        self.warnings = tuple(warnings)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -134,9 +144,12 @@ def sweep(
                 _run(loaded, store, workers, outcomes, progress)
         except KeyboardInterrupt:
             interrupted = True
-        table = _table(loaded, outcomes, interrupted)
+        warned = warnings_of([outcome for _, outcome in outcomes.values()])
+        table = _table(loaded, outcomes, interrupted, warned)
         write_table(table, home / TABLE)
-    return Sweep(home, table, loaded.keys, interrupted)
+    for text in warned:
+        warnings.warn(text, WorkloadWarning, stacklevel=2)
+    return Sweep(home, table, loaded.keys, interrupted, warned)
 
 
 def load_sweep(directory: str | Path) -> Sweep:
@@ -149,7 +162,8 @@ def load_sweep(directory: str | Path) -> Sweep:
         about = json.loads(table.schema.metadata[ABOUT])
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
         raise ScenarioError(f"{path}: not the table of a sweep; run the sweep again") from None
-    return Sweep(Path(directory), table, about["keys"], about.get("interrupted", False))
+    interrupted, warned = about.get("interrupted", False), about.get("warnings", ())
+    return Sweep(Path(directory), table, about["keys"], interrupted, warned)
 
 
 def table_digest(table: pa.Table) -> str:
@@ -263,13 +277,24 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _table(study: Study, outcomes: Outcomes, interrupted: bool) -> pa.Table:
+def warnings_of(outcomes: Sequence[Outcome]) -> list[str]:
+    """What workloads warned of in these runs, and in how many of them."""
+    runs = [outcome for outcome in outcomes if isinstance(outcome, Summary)]
+    counts = Counter(text for run in runs for text in run.warnings)
+    return [f"{text} ({n:,} of {len(runs):,} runs)" for text, n in counts.items()]
+
+
+def _table(study: Study, outcomes: Outcomes, interrupted: bool, warned: Sequence[str]) -> pa.Table:
     rows = []
     for i, setting in enumerate(study.settings):
         for (which, seed), (point, outcome) in sorted(outcomes.items(), key=lambda item: item[0]):
             if which == i:
                 rows.append(_row(setting, seed, point, outcome))
-    about = {"study": study.name, **({"interrupted": True} if interrupted else {})}
+    about: dict[str, Any] = {"study": study.name}
+    if interrupted:
+        about["interrupted"] = True
+    if warned:
+        about["warnings"] = warned
     return as_table(rows, study.keys, about)
 
 

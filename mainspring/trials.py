@@ -10,7 +10,7 @@ Not here: which fleets are tried (mainspring.plan).
 
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -181,6 +181,15 @@ class Lab:
                     "digest": outcome.digest if isinstance(outcome, Summary) else None,
                     **numbers_of(outcome),
                 }
+
+    def outcomes(self, of: Callable[[Variant], bool]) -> list[Outcome]:
+        """What all runs of such variants came to."""
+        return [
+            self._outcomes[point.address]
+            for (variant, _), trial in self.trials.items()
+            if of(variant)
+            for point in trial.points
+        ]
 
     def _point(self, variant: Variant, gpus: int, seed: int) -> Point:
         scenario, choice = changed(self.scenario, self.policy, variant, gpus)

@@ -5,7 +5,7 @@ and with nothing else.
 Not here: what the numbers mean (summary.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -131,6 +131,7 @@ class Tally:
         refusals: Mapping[str, int],
         unchecked_actions: int,
         digest: str,
+        warnings: Sequence[str] = (),
     ) -> Summary:
         """The run's summary. end_ns: where the span really ended, no later than planned."""
         span_ns = max(0, end_ns - self._warmup_ns)
@@ -192,6 +193,7 @@ class Tally:
             outcomes_whole_run=_words("outcome", self._outcomes_whole_run),
             unchecked_actions_whole_run=unchecked_actions,
             digest=digest,
+            warnings=list(warnings),
         )
 
 

@@ -118,11 +118,13 @@ class RunWriter:
         interrupted: bool = False,
         stopped_ns: int | None = None,
         refusals: Mapping[Refusal, int] | None = None,
+        warnings: Sequence[str] = (),
     ) -> Summary:
         """Finish the run: audit it, give the files their names, and write the summary.
 
         arrivals: how many requests arrived in the whole run. interrupted: whether it stopped
         early; stopped_ns: and when. refusals: how many actions the world refused, and why.
+        warnings: what was odd about the workloads, to be kept with the run.
         """
         assert self._open, "this run has been closed or aborted"
         try:
@@ -142,6 +144,7 @@ class RunWriter:
                 refusals={why.name.lower(): n for why, n in sorted((refusals or {}).items()) if n},
                 unchecked_actions=self._audit.unchecked,
                 digest=self._digest.hexdigest(),
+                warnings=warnings,
             )
             summary.write(self.directory / SUMMARY)
         finally:

@@ -20,7 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from workloads.common import Chunk, Common, WorkloadError, require_choice, require_positive
+from workloads.common import (
+    AGAIN,
+    Chunk,
+    Common,
+    WorkloadError,
+    require_choice,
+    require_positive,
+    warn_of_early_end,
+)
 from workloads.csvfile import arrow_stream, header, reading, require_columns, rows
 from workloads.mapping import MAPPINGS, mapped
 
@@ -96,7 +104,8 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
 
         models: what `select` gave. model_names: of all models of the run (not used here).
         A chunk is a minute. A longer run has the arrivals of a shorter one, and more.
-        Raises WorkloadError if the file cannot be read or is not such a trace.
+        Raises WorkloadError if the file cannot be read or is not such a trace, and warns if the
+        run's end is empty.
         """
         counts = self._counts(rng)
         model_of = self._model_of(counts, np.array(models, dtype=np.int32))
@@ -110,6 +119,8 @@ class Azure2019(Common, frozen=True, kw_only=True, tag_field="kind", tag="azure2
             order = np.argsort(times_ns, kind="stable")
             order = order[: np.searchsorted(times_ns, duration_ns, sorter=order)]
             yield Chunk(times_ns[order], np.repeat(model_of, n)[order])
+        end_ns = self.start_ns + len(counts) * self.repeat * MINUTE_NS
+        warn_of_early_end(Path(self.path).name, end_ns, self.start_ns, duration_ns, AGAIN)
 
     def _counts(self, rng: np.random.Generator) -> Sequence[Counts]:
         """Invocations of each function, shape (F,), for each minute in order."""

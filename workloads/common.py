@@ -6,6 +6,7 @@ Not here: the sizes of inputs, and what becomes of a request.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -23,6 +24,12 @@ LARGEST: Final = 1e9
 
 LONGEST_MS: Final = 1e12
 """Longer than any run (31 years), and far from the end of the integers in nanoseconds."""
+
+ENDS_EARLY: Final = 0.9
+"""A recording that has ended before this share of its part of the run is not what was meant."""
+
+AGAIN: Final = "set duration_s, or repeat, which plays it again"
+"""What helps against that."""
 
 
 class WorkloadError(ValueError):
@@ -114,6 +121,24 @@ def require_positive(key: str, value: float, what: str) -> None:
     if not (math.isfinite(value) and 0 < value <= LARGEST):
         limit = f"at most {LARGEST:g}" if LARGEST < value < math.inf else "finite and above 0"
         raise WorkloadError(f"{key} = {value}; expected {what}, {limit}")
+
+
+def warn_of_early_end(name: str, end_ns: int, start_ns: int, duration_ns: int, so: str) -> None:
+    """Warn where a recording leaves the end of a run empty: idle GPUs make every share look good.
+
+    name: of the file. end_ns: of its last request, or of the recording where that is known;
+    start_ns: its beginning; both since the start of the run, whose end is duration_ns. so: what
+    may help. A run that is longer than any asks where the recording ends, and is not warned.
+    """
+    if duration_ns > LONGEST_MS * 1e6:
+        return
+    if end_ns - start_ns < ENDS_EARLY * (duration_ns - start_ns):
+        warnings.warn(
+            f"{name}: it ends at {end_ns / 1e9:.4g} s, and the run at {duration_ns / 1e9:g} s: "
+            f"nothing is asked in between; {so}",
+            WorkloadWarning,
+            stacklevel=3,
+        )
 
 
 def require_choice(key: str, value: str, choices: Sequence[str]) -> None:

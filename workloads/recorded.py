@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from workloads.common import CHUNK, Chunk, WorkloadError, require_positive
+from workloads.common import (
+    AGAIN,
+    CHUNK,
+    Chunk,
+    WorkloadError,
+    require_positive,
+    warn_of_early_end,
+)
 from workloads.spread import Spread
 
 
@@ -65,7 +72,7 @@ class Recorded(Spread, frozen=True, kw_only=True):
         read: gives the recording in its own time, from 0; called once for each repetition.
         name: of the file. length_ns: how long the recording is, if it is known. hint: what may
         help if it has no request within the run.
-        Raises WorkloadError if no request is within the run.
+        Raises WorkloadError if no request is within the run, and warns if the run's end is empty.
         """
         from_ns, to_ns = 0, length_ns
         if self.slice_s is not None:
@@ -76,6 +83,7 @@ class Recorded(Spread, frozen=True, kw_only=True):
                 "expected slice_s beside it, such as slice_s = [0, 600]"
             )
         empty = True
+        end_ns = self.start_ns
         for turn in range(self.repeat):
             base_ns = self.start_ns
             if to_ns is not None:
@@ -106,6 +114,7 @@ class Recorded(Spread, frozen=True, kw_only=True):
                 for i in range(0, n, CHUNK):
                     yield Chunk(times_ns[i : min(i + CHUNK, n)], chosen[i : min(i + CHUNK, n)])
                 empty = empty and n == 0
+                end_ns = int(times_ns[-1]) if len(times_ns) else end_ns
                 if n < len(times_ns):
                     return
                 if done:
@@ -115,3 +124,7 @@ class Recorded(Spread, frozen=True, kw_only=True):
                     f"slice_s = {list(self.slice_s)}; {name} has no request in it; "
                     "expected seconds since its beginning"
                 )
+            if length_ns is not None and to_ns is not None:  # quiet ends are part of it
+                end_ns = base_ns + round((min(to_ns, length_ns) - from_ns) / self.rate_scale)
+        unit = "; is time_unit right?" if hint else ""
+        warn_of_early_end(name, end_ns, self.start_ns, duration_ns, f"{AGAIN}{unit}")

@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from workloads.common import CHUNK, Chunk, Common, WorkloadError, require_choice, require_positive
+from workloads.common import (
+    AGAIN,
+    CHUNK,
+    Chunk,
+    Common,
+    WorkloadError,
+    require_choice,
+    require_positive,
+    warn_of_early_end,
+)
 from workloads.mapping import MAPPINGS, Order, mapped
 from workloads.spread import Floats
 from workloads.tables import Kind, blocks, cells, require_columns
@@ -115,6 +124,8 @@ class ServeGen(Common, frozen=True, kw_only=True, tag_field="kind", tag="servege
                 yield Chunk(times_ns[:n], chunk.models[:n])
                 if n < len(times_ns):
                     return
+        end_ns = self.start_ns + len(played) * self.repeat * WINDOW_S * 10**9
+        warn_of_early_end(Path(self.path).name, end_ns, self.start_ns, duration_ns, AGAIN)
 
     def read(self) -> Rates:
         """The whole table."""

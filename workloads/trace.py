@@ -107,6 +107,7 @@ class Trace(Recorded, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 yield Chunk(times_ns - origin_ns, chosen)
 
         hint = '; check time_unit, or set time_origin = "first"'
+        hint = "" if self.time_unit == "stamp" else hint
         return self.play(from_zero, path.name, duration_ns, rng, hint=hint)
 
     def _volume(self, names: Names) -> npt.NDArray[np.int64]:

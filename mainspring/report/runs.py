@@ -112,6 +112,8 @@ def _warnings(cases: Sequence[Case], alike: bool) -> Iterator[str]:
         yield "These are runs of different scenarios: they did not get the same requests."
     elif len({case.spec.seed for case in cases}) > 1:
         yield "These runs have different seeds: they did not get the same requests."
+    for warning in dict.fromkeys(text for case in cases for text in case.summary.warnings):
+        yield f"{warning}."
     for case in cases:
         s = case.summary
         if s.interrupted:

@@ -78,7 +78,8 @@ def sweep_page(sweep: Sweep) -> Page:
         warnings=[
             f"{n(len(sweep.failed), 'run')} failed; the first: {row['error']}"
             for row in sweep.failed[:1]
-        ],
+        ]
+        + [f"{warning}." for warning in sweep.warnings],
         sections=[
             Section("numbers", "Every setting", lead, items),
             *_one_run(sweep.directory, rows[0][PLACE] if rows else None),

@@ -14,9 +14,11 @@ import pytest
 import mainspring
 from mainspring.document import ScenarioError
 from mainspring.points import Failed, Job, Workers
+from mainspring.report import report
 from mainspring.study import load_study
 from results import read_summary
 from results.intervals import two_sided
+from workloads import WorkloadWarning
 
 STUDY = """\
 name = "tiny"
@@ -49,6 +51,33 @@ def study(write):
         return Path("tiny.toml")
 
     return write_study
+
+
+TRACE = """\
+kind = "trace"
+path = "t.csv"
+time_column = "t"
+time_unit = "s"
+"""
+
+
+def test_what_workloads_warn_of_is_said_once_and_kept(study, here, write):
+    """Points run where nobody sees a warning, and a half-empty run looks good."""
+    write(('kind = "poisson"\nrate_rps = 200\n', TRACE))
+    Path("t.csv").write_text("t\n0.3\n0.4\n")
+    Path("tiny.toml").write_text(
+        'scenario = "small.toml"\n[set]\nduration_s = 1.0\nwarmup_s = 0.2\n'
+        "[replications]\ncount = 3\n"
+    )
+    expected = r"t\.csv: it ends at 0\.4 s, and the run at 1 s.* \(6 of 6 runs\)"
+    for _ in range(2):  # the second time nothing runs
+        with pytest.warns(WorkloadWarning, match=expected) as caught:
+            done = mainspring.sweep("tiny.toml", "out", executor=here)
+        assert len(caught) == 1
+    assert mainspring.load_sweep("out").warnings == done.warnings
+    report(["out"], "page.html")
+    assert "it ends at 0.4 s" in Path("page.html").read_text()
+    assert read_summary(done.runs()[0]).warnings[0].startswith("t.csv: it ends at 0.4 s")
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@ import csv
 import gzip
 import math
 import re
+import warnings
 
 import msgspec
 import numpy as np
 import pytest
 from scipy import stats
 
-from workloads import Azure2019, Workload, WorkloadError, located
+from workloads import Azure2019, Workload, WorkloadError, WorkloadWarning, located
 
 MINUTE_NS = 60 * 10**9
 SECOND_NS = 10**9
@@ -49,6 +50,15 @@ def test_each_minute_has_the_recorded_invocations(trace, placement):
     times_ns, _ = arrivals(trace((3, 0, 5), (1, 2, 0), placement=placement), minutes=3)
     assert np.bincount(times_ns // MINUTE_NS).tolist() == [4, 2, 5]
     assert np.all(np.diff(times_ns) >= 0)
+
+
+def test_a_run_that_goes_on_after_the_trace_is_warned_of(trace):
+    with pytest.warns(WorkloadWarning, match=r"^azure.csv: it ends at 120 s, and the run at 180 s"):
+        arrivals(trace((3, 0)), minutes=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        arrivals(trace((3, 0)), minutes=2)  # a minute without requests is part of the trace
+        arrivals(trace((3, 0), repeat=2), minutes=4)
 
 
 def test_start_places_them_at_the_first_instant(trace):

@@ -276,7 +276,7 @@ def exact_ns(tmp_path, *stamps, **fields):
     workload = located(
         Trace(path="stamps.csv", time_column="t", time_unit="stamp", **fields), tmp_path
     )
-    return [ns for ns, _ in arrivals(workload, ["a"], 86_400)]
+    return [ns for ns, _ in arrivals(workload, ["a"], 4e9)]  # to the end of any recording
 
 
 def test_bug_wrk_06_stamps_keep_their_seventh_digit_and_no_zone_is_utc(tmp_path, monkeypatch):
@@ -313,6 +313,39 @@ def test_unsorted_stamps_are_refused_or_sorted(tmp_path):
     with pytest.raises(WorkloadError, match=r"^stamps.csv, line 3: its t is before"):
         exact_ns(tmp_path, "10:00:01", "10:00:00")
     assert exact_ns(tmp_path, "10:00:01", "10:00:00", sort=True) == [0, SECOND_NS]
+
+
+@pytest.mark.parametrize(
+    ("end_s", "fields"),
+    [
+        (4.9, {}),
+        (89.9, {}),
+        (44, {"slice_s": [0, 45], "repeat": 2, "rate_scale": 2}),
+        (7, {"start_s": 90}),
+    ],
+)
+def test_a_recording_that_leaves_the_end_of_the_run_empty_is_warned_of(replay, end_s, fields):
+    with pytest.warns(WorkloadWarning) as caught:
+        *_, last = replay(f"t\n0\n{end_s}\n", model_column=None, **fields)
+    assert [str(warning.message) for warning in caught] == [
+        f"trace.csv: it ends at {last[0]:.4g} s, and the run at 100 s: nothing is asked in "
+        "between; set duration_s, or repeat, which plays it again; is time_unit right?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end_s", "fields"),
+    [
+        (90, {}),
+        (101, {}),
+        (49, {"slice_s": [0, 50], "repeat": 2}),
+        (9, {"start_s": 90}),
+    ],
+)
+def test_one_that_fills_the_run_is_not(replay, end_s, fields):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replay(f"t\n0\n{end_s}\n", model_column=None, **fields)
 
 
 def test_it_is_read_from_a_scenarios_table():
