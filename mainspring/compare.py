@@ -206,7 +206,7 @@ def compare(
     where: Mapping[str, Any] | None = None,
     confidence: float = 0.95,
     seeds: int = SEEDS,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
     out: str | Path | None = None,
     jobs: int | None = None,
     dask: str | None = None,
@@ -266,23 +266,36 @@ def _run(
     scenario: str | Path | Mapping[str, Any],
     policies: Sequence[str] | None,
     seeds: int,
-    overrides: Mapping[str, Any] | None,
+    overrides: Sequence[str],
     out: str | Path | None,
     jobs: int | None,
     dask: str | None,
     executor: Executor | None,
     progress: Progress | None,
 ) -> Sweep:
+    for override in overrides:
+        if override.partition("=")[0].strip() == SEED:
+            raise ScenarioError(
+                f"--set {override}: a comparison takes the seeds 1 to {seeds}, the same for all; "
+                "expected --seeds to say how many"
+            )
     path = Path(scenario).resolve() if not isinstance(scenario, Mapping) else None
     study = {
         "name": path.stem if path else str(scenario.get("name", "scenario")),  # type: ignore[union-attr]
         "scenario": str(path) if path else scenario,
-        "set": dict(overrides or {}),
-        "grid": {POLICY: list(policies)} if policies else {},
         "replications": {"count": seeds},
     }
     home = Path("runs") / f"compare-{study['name']}" if out is None else Path(out)
-    done = sweep(study, home, jobs=jobs, dask=dask, executor=executor, progress=progress)
+    done = sweep(
+        study,
+        home,
+        overrides=overrides,
+        policies=policies or (),
+        jobs=jobs,
+        dask=dask,
+        executor=executor,
+        progress=progress,
+    )
     if done.interrupted:
         raise KeyboardInterrupt
     return done

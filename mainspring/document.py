@@ -12,12 +12,21 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 T = TypeVar("T")
+
+
+class _Given(NamedTuple):
+    """A value from the command line: what was written there, and what that calls the key."""
+
+    told: str
+    name: str
+
+
 Key = tuple[str | int, ...]
 """Where a value lies: ("workload", 0, "rate_rps")."""
 
@@ -46,7 +55,7 @@ class Document:
         self.folder = folder
         self._source = source
         self._lines = key_lines(text)
-        self._overrides: dict[Key, str] = {}
+        self._overrides: dict[Key, _Given] = {}
         for override in overrides:
             self._override(override)
 
@@ -83,6 +92,15 @@ class Document:
         """Put another value at a key whose table exists."""
         self.get(key[:-1])[key[-1]] = value
 
+    def give(self, key: Key, value: Any, told: str, name: str) -> None:
+        """The same, with a value from the command line.
+
+        told: what the user wrote there, which complaints quote. name: what that calls the key;
+        empty where `told` says it already.
+        """
+        self.set(key, value)
+        self._overrides[key] = _Given(told, name)
+
     def decode(self, type_: type[T], key: Key = (), leave_out: Iterable[str] = ()) -> T:
         """The table at `key` as a Struct. leave_out: keys of it that are read elsewhere."""
         table = self.get(key)
@@ -106,18 +124,20 @@ class Document:
     def error(self, key: Key, problem: str) -> ScenarioError:
         """A complaint about the value at `key`."""
         prefixes = [key[:n] for n in range(len(key), 0, -1)]
-        override = next((self._overrides[p] for p in prefixes if p in self._overrides), None)
+        given = next((self._overrides[p] for p in prefixes if p in self._overrides), None)
         line = next((self._lines[p] for p in prefixes if p in self._lines), None)
-        if override is not None:
-            place = f"--set {override}"
+        if given is None and line is None and key:  # a table that an override has brought
+            below = (told for of, told in self._overrides.items() if of[: len(key)] == key)
+            given = next(below, None)
+        name = given.name if given is not None and key in self._overrides else dotted(key)
+        if given is not None:
+            place = given.told
         elif line is not None:
             place = f"{self._source}, line {line}"
         else:
             place = self._source
-        about = (
-            f"{dotted(key)} {problem}" if problem.startswith("= ") else f"{dotted(key)}: {problem}"
-        )
-        return ScenarioError(f"{place}: {about if key else problem}")
+        about = f"{name} {problem}" if problem.startswith("= ") else f"{name}: {problem}"
+        return ScenarioError(f"{place}: {about if name else problem}")
 
     def error_in(self, key: Key, problem: str) -> ScenarioError:
         """A complaint about the table at `key`; one of its keys if it begins "that_key = "."""
@@ -139,7 +159,7 @@ class Document:
             here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
         step = self._step(here, last, override)
         here[step] = toml_value(text.strip())
-        self._overrides[*key, step] = override
+        self._overrides[*key, step] = _Given(f"--set {override}", name)
 
     def _step(self, here: Any, part: str, override: str) -> str | int:
         if isinstance(here, dict):

@@ -265,7 +265,13 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """
     path = Path(path)
     file = path / "scenario.toml" if path.is_dir() else path
-    return _checked(Document.read(file, overrides), overrides)
+    document = Document.read(file, overrides)
+    if "scenario" in document.data and "cluster" not in document.data:
+        raise ScenarioError(
+            f"{file} is a study; expected a scenario, such as the one it names (mainspring sweep "
+            "takes a study)"
+        )
+    return _checked(document, overrides)
 
 
 def build_scenario(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:

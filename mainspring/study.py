@@ -23,6 +23,7 @@ Not here: running it (mainspring.sweep).
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -34,7 +35,7 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from mainspring.document import Document, Key, ScenarioError, show
+from mainspring.document import Document, Key, ScenarioError, show, toml_value
 from mainspring.scenario import (
     Count,
     PolicyChoice,
@@ -46,7 +47,12 @@ from mainspring.scenario import (
 )
 
 POLICY: Final = "policy"
+HEAD: Final = (
+    "# The study as it was run, with whole paths, so that it can be run again from anywhere."
+)
 SEED: Final = "seed"
+MOST: Final = 100_000
+"""Runs of a study: more take days, and their list alone takes minutes."""
 
 
 class Replications(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +111,7 @@ class Setting(NamedTuple):
 
 class Study(NamedTuple):
     """A study that has been checked. keys: what is swept, `policy` always among them; seeds:
-    given by the study itself, instead of replications; text: the study as TOML."""
+    given by the study itself, instead of replications; text: the study as TOML, all paths whole."""
 
     name: str
     keys: tuple[str, ...]
@@ -115,19 +121,35 @@ class Study(NamedTuple):
     text: str
 
 
-def load_study(path: str | Path) -> Study:
-    """Read and check a study's file. Raises ScenarioError, whose message is one line."""
+def load_study(
+    path: str | Path, overrides: Sequence[str] = (), policies: Sequence[str] = ()
+) -> Study:
+    """Read and check a study's file. Raises ScenarioError, whose message is one line.
+
+    overrides: `key=value`; all points have that value, swept or not, and with `seed` that seed.
+    policies: are swept, instead of those of the study. Paths in both start from the working
+    directory.
+    """
     path = Path(path)
-    return _checked(Document.read(path), path.stem, path.read_text(encoding="utf-8"))
+    document = Document.read(path)
+    if "scenario" not in document.data and "cluster" in document.data:
+        raise ScenarioError(
+            f"{path} is a scenario; expected a study, which names a scenario and a grid of its "
+            "keys (mainspring run and compare take a scenario)"
+        )
+    return _checked(document, path.stem, overrides, policies)
 
 
-def build_study(table: Mapping[str, Any]) -> Study:
+def build_study(
+    table: Mapping[str, Any], overrides: Sequence[str] = (), policies: Sequence[str] = ()
+) -> Study:
     """Make a study in code: a table with the keys of a study's file.
 
     `scenario` may be the table of a scenario too. Paths start from the working directory.
+    overrides, policies: as for `load_study`.
     """
-    data = deepcopy(dict(table))
-    return _checked(Document(data, source="study", folder=Path()), "study", tomli_w.dumps(data))
+    document = Document(deepcopy(dict(table)), source="study", folder=Path())
+    return _checked(document, "study", overrides, policies)
 
 
 class _Change(NamedTuple):
@@ -138,7 +160,14 @@ class _Change(NamedTuple):
     place: Key
 
 
-def _checked(document: Document, name: str, text: str) -> Study:
+def _checked(
+    document: Document, name: str, overrides: Sequence[str], policies: Sequence[str]
+) -> Study:
+    _make_paths_absolute(document)
+    for override in overrides:
+        _override(document, override)
+    if policies:
+        _sweep_policies(document, policies)
     spec = document.decode(StudySpec)
     _check_replications(document, spec.replications)
     fixed = list(_changes(spec.set, ("set",)))
@@ -151,7 +180,12 @@ def _checked(document: Document, name: str, text: str) -> Study:
     swept = [values[0].key for values in grid]
     keys = tuple(dict.fromkeys([*swept, *(change.key for point in points for change in point)]))
 
-    settings: list[Setting] = []
+    combinations = math.prod([len(points), *map(len, grid)])
+    if combinations > MOST:
+        raise document.error(
+            ("grid",), f"{combinations:,} combinations; expected at most {MOST:,} runs in a study"
+        )
+    settings: dict[str, Setting] = {}
     seeds: list[int] = []
     for point, *combination in product(points, *grid):
         changes = [*fixed, *point, *combination]
@@ -165,8 +199,14 @@ def _checked(document: Document, name: str, text: str) -> Study:
         changes = [change for change in changes if change.key != SEED]
         for scenario, choice in _apply(document, spec.scenario, changes):
             setting = Setting(values | {POLICY: choice.label}, scenario, choice)
-            if setting.values not in [other.values for other in settings]:
-                settings.append(setting)
+            settings.setdefault(json.dumps(setting.values, sort_keys=True, default=str), setting)
+    each = spec.replications
+    key, n = ("count", each.count) if each.half_width is None else ("at_most", each.at_most)
+    if not seeds and n and n * len(settings) > MOST:
+        runs = f"{n * len(settings):,} runs with {len(settings):,} settings"
+        raise document.error(
+            ("replications", key), f"= {n} makes {runs}; expected at most {MOST:,} runs in a study"
+        )
     if seeds and "replications" in document.data:
         raise document.error(
             ("replications",), "the study gives its seeds itself; take them out, or this table"
@@ -174,11 +214,62 @@ def _checked(document: Document, name: str, text: str) -> Study:
     return Study(
         name=spec.name or name,
         keys=tuple(dict.fromkeys([*(key for key in keys if key != SEED), POLICY])),
-        settings=tuple(settings),
+        settings=tuple(settings.values()),
         seeds=tuple(dict.fromkeys(seeds)) or None,
         replications=spec.replications,
-        text=text,
+        text=f"{HEAD}\n{tomli_w.dumps(document.data)}",
     )
+
+
+def _make_paths_absolute(document: Document) -> None:
+    """Paths in a study start from its folder."""
+    for place, value in document.leaves():
+        key: Key
+        match place:
+            case ("scenario",) if isinstance(value, str):
+                document.set(place, str((document.folder / value).resolve()))
+                continue
+            case (
+                ("grid", *inside, int()) | ("point", int(), *inside) | ("set" | "scenario", *inside)
+            ):
+                key = tuple(_step(part) for name in inside for part in str(name).split("."))
+            case _:
+                continue
+        if isinstance(value, str) and (is_path(key, value) or (key == (POLICY,) and ":" in value)):
+            document.set(place, str((document.folder / value).resolve()))
+
+
+def _step(part: str) -> str | int:
+    return int(part) if part.isdecimal() else part
+
+
+def _override(document: Document, override: str) -> None:
+    """Give all points one value for a key, in the place of what the study has for it."""
+    name, equals, text = override.partition("=")
+    name = name.strip()
+    if not equals or not all(name.split(".")):
+        raise ScenarioError(f"--set {override}: expected key=value, as in duration_s=5")
+    value = toml_value(text.strip())
+    key = tuple(_step(part) for part in name.split("."))
+    if isinstance(value, str) and (is_path(key, value) or (key == (POLICY,) and ":" in value)):
+        value = str(Path(value).resolve())
+    told = f"--set {override}"
+    if name == SEED:
+        document.data.pop("replications", None)
+    for part in ("grid", "set"):
+        table = document.data.setdefault(part, {})
+        for change in _changes(table, (part,)) if isinstance(table, dict) else ():
+            if change.key == name:
+                document.give(change.place, [value] if part == "grid" else value, told, name)
+                return
+    document.give(("set", name), value, told, name)
+
+
+def _sweep_policies(document: Document, policies: Sequence[str]) -> None:
+    whole = [str(Path(name).resolve()) if ":" in name else name for name in policies]
+    told = " ".join(f"--policy {name}" for name in policies)
+    document.data.setdefault("grid", {})
+    document.give(("grid", POLICY), whole, told, "")
 
 
 def _check_replications(document: Document, replications: Replications) -> None:
@@ -231,19 +322,18 @@ def _apply(
     overrides: dict[str, _Change] = {}
     for change in changes:
         if change is not policy:
-            value = _from_folder(document, change)
-            overrides[f"{change.key}={_literal(value)}"] = change
+            overrides[f"{change.key}={_literal(change.value)}"] = change
     try:
         if isinstance(source, dict):
             scenario = build_scenario(source, list(overrides))
         else:
-            scenario = load_scenario(document.folder / source, list(overrides))
+            scenario = load_scenario(source, list(overrides))
     except ScenarioError as error:
         raise _placed(document, str(error), overrides) from None
     if policy is None:
         names: list[str] = []
     elif isinstance(policy.value, str):
-        names = [_policy_from_folder(document, policy.value)]
+        names = [policy.value]
     else:
         raise document.error(policy.place, f"= {show(policy.value)}; expected a policy's name")
     try:
@@ -263,19 +353,6 @@ def _placed(document: Document, message: str, overrides: Mapping[str, _Change]) 
                 problem = rest.removeprefix(f"{change.key}: ")
             return document.error(change.place, problem)
     return ScenarioError(message)
-
-
-def _from_folder(document: Document, change: _Change) -> Any:
-    """The value; a path in a study starts from the study's folder."""
-    key: Key = tuple(int(p) if p.isdecimal() else p for p in change.key.split("."))
-    if isinstance(change.value, str) and is_path(key, change.value):
-        return str((document.folder / change.value).resolve())
-    return change.value
-
-
-def _policy_from_folder(document: Document, name: str) -> str:
-    file, colon, cls = name.rpartition(":")
-    return f"{(document.folder / file).resolve()}:{cls}" if colon else name
 
 
 def _literal(value: Any) -> str:

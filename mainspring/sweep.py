@@ -43,6 +43,9 @@ PLACE: Final = "directory"
 Progress = Callable[[str, int, int], None]
 """Called with what is under way, the points that are done, and those that are known of."""
 
+LISTED: Final = 5_000
+"""Listing so many points takes seconds, and more are worth a word."""
+
 SHORT: Final = {
     "goodput": "goodput_rps",
     "offered": "offered_rps",
@@ -80,7 +83,12 @@ class Sweep:
     @property
     def failed(self) -> list[dict[str, Any]]:
         """The rows of the points that could not be run; `error` says why."""
-        return [row for row in self.table.to_pylist() if row["error"] is not None]
+        return [row for row in self.rows() if row["error"] is not None]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table, a dict a point."""
+        found: list[dict[str, Any]] = self.table.to_pylist()
+        return found
 
     @property
     def digest(self) -> str:
@@ -117,6 +125,8 @@ def sweep(
     study: str | Path | Mapping[str, Any],
     out: str | Path | None = None,
     *,
+    overrides: Sequence[str] = (),
+    policies: Sequence[str] = (),
     executor: Executor | None = None,
     jobs: int | None = None,
     dask: str | None = None,
@@ -125,7 +135,8 @@ def sweep(
     """Run a study, or what is left of it, and write its table.
 
     study: a file, or a table with its keys (mainspring/study.py). out: `runs/sweep-NAME` by
-    default. Points run in `jobs` processes of this machine, as many as it has processors by
+    default. overrides: `key=value` for all points, swept or not. policies: are swept instead of
+    the study's. Points run in `jobs` processes of this machine, as many as it has processors by
     default; or on the Dask cluster whose scheduler is at the address `dask`; or on an `executor`.
     A script needs `if __name__ == "__main__":` around this call, as for any use of processes.
 
@@ -133,7 +144,10 @@ def sweep(
     points under way are lost, and the table holds the others. Raises ScenarioError, before
     anything runs, where the study cannot be used.
     """
-    loaded = build_study(study) if isinstance(study, Mapping) else load_study(study)
+    if isinstance(study, Mapping):
+        loaded = build_study(study, overrides, policies)
+    else:
+        loaded = load_study(study, overrides, policies)
     home = Path("runs") / f"sweep-{loaded.name}" if out is None else Path(out)
     with opened(home) as store:
         write_whole(home / STUDY, loaded.text.encode())
@@ -200,12 +214,19 @@ def _run(
         i: list(study.seeds or study.replications.first_round) for i in range(len(study.settings))
     }
     while True:
-        todo: list[tuple[int, Point]] = []
+        seeds_of = {i: set(seeds) for i, seeds in wanted.items()}
+        listed: list[tuple[int, int]] = []
         # Seed by seed, so that a sweep that is cut short has something on every setting.
         for seed in dict.fromkeys(seed for seeds in wanted.values() for seed in seeds):
-            for i, setting in enumerate(study.settings):
-                if seed in wanted[i] and (i, seed) not in outcomes:
-                    todo.append((i, make_point(setting.scenario, setting.choice, seed)))
+            for i in range(len(study.settings)):
+                if seed in seeds_of[i] and (i, seed) not in outcomes:
+                    listed.append((i, seed))
+        todo: list[tuple[int, Point]] = []
+        for i, seed in listed:
+            if progress is not None and len(listed) > LISTED and len(todo) % 100 == 0:
+                progress("listing the points", len(todo), len(listed))
+            setting = study.settings[i]
+            todo.append((i, make_point(setting.scenario, setting.choice, seed)))
         if not todo:
             return
         total = len(outcomes) + len(todo)

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from mainspring.bars import counts
-from mainspring.document import ScenarioError, toml_value
+from mainspring.document import ScenarioError
 from mainspring.sweep import Sweep
 
 INTERRUPTED: Final = 130
@@ -48,17 +48,38 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Directory for the results; runs/sweep-NAME by default.")
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE.py:CLASS", help="Instead of the study's; repeatable."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="One value for all points, swept or not; repeatable."
+        ),
+    ] = None,
     jobs: Jobs = None,
     dask: Dask = None,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a scenario with many values of its keys; go on where the same command stopped."""
     from mainspring.sweep import TABLE
     from mainspring.sweep import sweep as run_sweep
 
-    with counts(quiet) as progress:
-        done = run_sweep(study, out, jobs=jobs, dask=dask, progress=progress)
-    if quiet:
+    with counts(quiet or json) as progress:
+        done = run_sweep(
+            study,
+            out,
+            overrides=set_ or (),
+            policies=policy or (),
+            jobs=jobs,
+            dask=dask,
+            progress=progress,
+        )
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(done.rows()), indent=2).decode())
+    elif quiet:
         print(done.directory)
     else:
         print(f"points:  {done.table.num_rows:,}")
@@ -66,6 +87,8 @@ def sweep(
         if not done.interrupted:
             print(f"compare: mainspring compare {done.directory}")
     again = ["mainspring", "sweep", str(study), *(["--out", str(out)] if out else [])]
+    again += [word for name in policy or () for word in ("--policy", name)]
+    again += [word for change in set_ or () for word in ("--set", change)]
     end(done)
     if done.interrupted:
         print(f"interrupted: the same command goes on: {shlex.join(again)}", file=sys.stderr)
@@ -130,7 +153,7 @@ def compare(
             where=dict(_pair(text, "--where") for text in where or ()),
             confidence=confidence,
             seeds=seeds or SEEDS,
-            overrides={k: toml_value(v) for k, v in (_pair(text, "--set") for text in set_ or ())},
+            overrides=set_ or (),
             out=None if of_sweep else out,
             jobs=jobs,
             dask=dask,

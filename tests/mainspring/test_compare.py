@@ -156,3 +156,16 @@ def test_the_command_that_goes_on_is_the_whole_command(swept, monkeypatch, capsy
 
     assert left.value.code == 130
     assert "mainspring sweep 'my study.toml' --out there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"policies": ["edf", "edf"]}, '^--policy edf --policy edf: "edf" is there twice'),
+        ({"overrides": ["seed=5"]}, "^--set seed=5: a comparison takes the seeds 1 to 10, .*--see"),
+        ({"overrides": ["cluster.gpu=5"]}, "^--set cluster.gpu=5: cluster.gpu: unknown key; did"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_told_in_the_words_of_its_user(write, asked, message):
+    with pytest.raises(ScenarioError, match=message):
+        mainspring.compare(write(), **asked)

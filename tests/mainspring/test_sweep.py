@@ -1,5 +1,6 @@
 """Sweeps: every setting with the same seeds, each point once, whatever happens in between."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainspring
+from mainspring.cli import main
 from mainspring.document import ScenarioError
 from mainspring.points import Failed, Job, Workers
 from mainspring.report import report
@@ -200,6 +202,9 @@ def test_seeds_are_added_until_the_interval_is_narrow_enough(study, here):
         (('"fifo"]', '"fifi"]'), "line 9: grid.policy: no policy fifi; did you mean fifo?"),
         (("count = 2", "cuont = 2"), "line 13: replications.cuont: unknown key; did you mean"),
         (("duration_s = 1.0", "durations = 1.0"), "line 5: set.durations: unknown key; did you"),
+        (("workload.0", "wrkload.0"), "line 10: grid.wrkload.0.rate_rps: wrkload: unknown key; "),
+        (("count = 2", "count = 999_999_999"), "line 13: replications.count = 999999999 makes 3,9"),
+        (("[100, 300]", f"{list(range(1, 60_000))}"), "line 8: grid: 119,998 combinations; expect"),
         (("warmup_s = 0.2", "seed = 1"), "line 12: replications: the study gives its seeds itself"),
     ],
 )  # fmt: skip
@@ -208,6 +213,61 @@ def test_an_unusable_study_is_one_line_with_its_place_before_anything_runs(study
         mainspring.sweep(study(change), "out")
     assert message in str(error.value).replace("tiny.toml, ", "")
     assert not Path("out").exists()
+
+
+def test_its_own_study_runs_again_from_anywhere(study, here, monkeypatch):
+    """The page says so, and the file beside the results named its scenario from another folder."""
+    done = mainspring.sweep(study(), "out", executor=here)
+    again = Path("out/study.toml").resolve()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert mainspring.sweep(again, "again", executor=here).digest == done.digest
+
+
+def test_one_value_for_all_points_from_the_command_line(study, here, capsys):
+    done = mainspring.sweep(
+        study(),
+        "out",
+        overrides=["workload.0.rate_rps=50", "duration_s=1.5", "seed=7"],
+        policies=["edf"],
+        executor=here,
+    )
+    (row,) = done.rows()
+    assert (row["workload.0.rate_rps"], row["policy"], row["seed"]) == (50, "edf", 7)
+    assert row["end_ns"] == 1_500_000_000
+    again = mainspring.sweep("out/study.toml", "again", executor=here)
+    assert again.digest == done.digest
+
+    with pytest.raises(SystemExit):
+        main(["sweep", "tiny.toml", "--out", "out", "--set", "seed=7", "--jobs", "1", "--json"])
+    said = capsys.readouterr()
+    assert not said.err
+    rows = json.loads(said.out)
+    assert len(rows) == 4
+    assert {row["seed"] for row in rows} == {7}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"overrides": ["durations=5"]}, "--set durations=5: durations: unknown key; did you mean"),
+        ({"overrides": ["seed=x"]}, '--set seed=x: seed = "x"; expected a whole number'),
+        ({"overrides": ["wrkload.0=5"]}, "--set wrkload.0=5: wrkload.0: wrkload: unknown key; did"),
+        ({"policies": ["edf", "edf"]}, '--policy edf --policy edf: "edf" is there twice'),
+        ({"policies": ["edg"]}, "--policy edg: no policy edg; did you mean edf?"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_told_in_its_words(study, asked, message):
+    with pytest.raises(ScenarioError) as error:
+        mainspring.sweep(study(), "out", **asked)
+    assert str(error.value).startswith(message)
+
+
+def test_a_scenario_is_no_study_and_a_study_no_scenario(study, write):
+    with pytest.raises(ScenarioError, match=r"^small.toml is a scenario; expected a study"):
+        mainspring.sweep("small.toml", "out")
+    with pytest.raises(ScenarioError, match=r"^tiny.toml is a study; expected a scenario"):
+        mainspring.plan(study())
 
 
 def test_points_one_by_one_are_combined_with_the_grid(study):
