@@ -39,7 +39,7 @@ from mainspring.trials import (
 )
 from results.files import write_whole
 from results.intervals import Mean
-from results.table import plain_table
+from results.table import percent, plain_table
 
 PLAN: Final = "plan.json"
 MOST: Final = 64
@@ -582,9 +582,11 @@ def _text(answer: Answer) -> Iterator[str]:
     price = ""
     if answer.price_per_hour is not None:
         price = f", {answer.price_per_hour:g} {answer.currency} an hour"
-    yield f"\n1. What fleet? {f'{answer.gpus} GPUs of {answer.kind}{price}' if answer.gpus else ''}"
-    if not answer.feasible:
-        yield f"   not known to be feasible: {answer.why or 'not found out yet'}"
+    if answer.gpus:
+        yield f"\n1. What fleet? {_gpus(answer.gpus)} of {answer.kind}{price}"
+    else:
+        yield f"\n1. What fleet? {'none' if answer.why else 'not found out yet'}"
+        yield from [f"   {answer.why}"] if answer.why else []
     questions = (
         ("", answer.fleet if answer.feasible else answer.fleet[1:]),
         ("\n2. What binds?", answer.binds),
@@ -592,7 +594,7 @@ def _text(answer: Answer) -> Iterator[str]:
         ("\n4. What to change next?", answer.next),
     )
     for question, lines in questions:
-        if question and (lines or answer.feasible):
+        if question and lines:
             yield question
         yield from (f"   {line}" for line in lines)
     if answer.fleets:
@@ -600,10 +602,10 @@ def _text(answer: Answer) -> Iterator[str]:
         head = (
             "variant",
             "GPUs",
-            "in time",
-            "at least",
-            "at most",
-            "executing",
+            "in time (%)",
+            "at least (%)",
+            "at most (%)",
+            "executing (%)",
             "seeds",
             "verdict",
         )
@@ -613,10 +615,10 @@ def _text(answer: Answer) -> Iterator[str]:
                 (
                     row.variant,
                     f"{row.gpus}",
-                    f"{row.attainment:.5f}",
-                    f"{row.attainment_low:.5f}",
-                    f"{row.attainment_high:.5f}",
-                    f"{row.executing:.0%}",
+                    percent(row.attainment, 4),
+                    percent(row.attainment_low, 4),
+                    percent(row.attainment_high, 4),
+                    percent(row.executing, 1),
                     f"{row.seeds}",
                     row.verdict,
                 )

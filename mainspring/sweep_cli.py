@@ -203,7 +203,10 @@ def plan(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find the fewest GPUs that answer in time, what binds, and how much headroom there is."""
+    """Find the fewest GPUs that answer in time, what binds, and how much headroom there is.
+
+    Exit code 1: no fleet is known to meet the target.
+    """
     from mainspring.plan import plan as make_plan
 
     with counts(quiet or json) as progress:
@@ -232,6 +235,8 @@ def plan(
         print(f"evidence: {came.directory}")
     if came.answer.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if not came.answer.feasible:
+        raise typer.Exit(FAILED)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tomli_w
 
 import mainspring
+from mainspring.cli import main
 from mainspring.document import ScenarioError
 from mainspring.trials import Asked, Target, impossible
 
@@ -250,6 +252,25 @@ def test_an_ask_below_the_batch_of_one_is_answered_at_once_with_the_nearest(case
     assert "takes 4 ms on an idle GPU" in plan.answer.why
     assert plan.answer.why.endswith("slo_ms = 4")
     assert plan.answer.why in repr(plan)
+
+
+def test_that_there_is_no_fleet_is_one_claim_and_an_exit_code(case, here, capsys):
+    Path("case.toml").write_text(tomli_w.dumps(case(100, 3.9, "fifo")))
+    with pytest.raises(SystemExit) as exited:
+        main(["plan", "case.toml"])
+    assert exited.value.code == 1
+    text = capsys.readouterr().out
+    assert "1. What fleet? none\n   no number of GPUs meets this: m cannot be answered" in text
+    assert "2." not in text
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_one_gpu_is_singular_and_shares_are_percent(case, here, only_the_fleet):
+    text = repr(mainspring.plan(case(100, 5.0, "fifo"), out="out", executor=here))
+    assert "1. What fleet? 1 GPU of bench\n" in text
+    assert "100.0000% in time, " in text
+    assert "in time (%)" in text
+    assert "  100.0000  " in text
 
 
 def test_a_target_that_spares_the_slow_model_is_the_other_way_out():
