@@ -87,8 +87,9 @@ def as_page(about: About) -> str:
     if about.more:
         blocks.append(about.more)
     if about.parameters:
-        _, _, label = about.name.rpartition(":")
-        blocks.append(f"Parameters, to be set in a table [policy.{label}]:")
+        _, colon, label = about.name.rpartition(":")
+        named = f' with name = "{about.name}"' if colon else ""
+        blocks.append(f"Parameters, to be set in a table [policy.{label}]{named}:")
         blocks += ["\n".join(_lines(parameter)) for parameter in about.parameters]
     else:
         blocks.append("It has no parameters.")

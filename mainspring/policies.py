@@ -26,6 +26,9 @@ def find_policy(ref: str) -> Any:
     file, colon, name = ref.rpartition(":")
     if colon:
         return _checked(ref, _from_file(Path(file), name))
+    if ref.endswith(".py"):
+        own = ", ".join(f"{ref}:{name}" for name in _policies_in(_load(Path(ref))))
+        raise ScenarioError(f"{ref}: which class of it? expected {own or f'{ref}:CLASS'}")
     if ref not in POLICIES:
         raise ScenarioError(
             f"no policy {ref}; {suggest(ref, list(POLICIES))} "
@@ -46,6 +49,17 @@ def _from_file(file: Path, name: str) -> Any:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise ScenarioError(f"{file}: no class {name}; {suggest(name, classes)}")
     return getattr(module, name)
+
+
+def _policies_in(module: Any) -> list[str]:
+    """Its classes that have the handlers of a policy."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and all(hasattr(value, handler) for handler in HANDLERS)
+    ]
 
 
 def _load(file: Path) -> Any:

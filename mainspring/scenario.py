@@ -22,6 +22,7 @@ from mainspring.policies import find_policy, policy_file
 from profiles import Profile, ProfileError, find
 from profiles.store import DATA
 from scheduler.faults import Fault, WorkerKilled
+from scheduler.policies import POLICIES
 from workloads import Workload, WorkloadError
 
 __all__ = ["Scenario", "ScenarioError", "build_scenario", "load_scenario"]
@@ -396,13 +397,19 @@ def _check_faults(document: Document, spec: Spec) -> None:
 def _policy(document: Document, label: str) -> PolicyChoice:
     key = ("policy", label)
     if not re.fullmatch(r"[\w.-]+", label):
-        raise document.error(key, "expected a label of letters, digits, '_', '-' and '.'")
+        own = f'; a policy in a file gets name = "{label}" in a table such as [policy.mine]'
+        raise document.error(
+            key,
+            "expected a label of letters, digits, '_', '-' and '.'" + (own if ":" in label else ""),
+        )
     table = document.get(key)
     name = table.get("name", label) if isinstance(table, dict) else label
     try:
         policy = find_policy(name)
     except ScenarioError as error:
-        raise document.error(key, str(error)) from None
+        plain = name == label and label not in POLICIES and ":" not in label
+        hint = ", in a key name of this table" if plain else ""
+        raise document.error(key, f"{error}{hint}") from None
     return PolicyChoice(label, name, policy, document.decode(policy.Params, key, ("name",)))
 
 
@@ -416,7 +423,8 @@ def _with_defaults(ref: str) -> PolicyChoice:
         return PolicyChoice(name, ref, policy, msgspec.convert({}, policy.Params))
     except msgspec.ValidationError as error:
         raise ScenarioError(
-            f"--policy {name}: {error}; give its parameters in a table [policy.{name}]"
+            f"--policy {name}: {error}; give its parameters in a table [policy.{name}] of the "
+            f'scenario, beside name = "{ref}"'
         ) from None
 
 

@@ -53,7 +53,7 @@ def test_a_policy_of_ones_own_is_described_from_its_class(mine):
 
 def test_its_page_has_a_line_for_each(mine):
     page = as_page(mine)
-    assert "Parameters, to be set in a table [policy.Mine]:" in page
+    assert 'Parameters, to be set in a table [policy.Mine] with name = "mine.py:Mine":' in page
     assert "  patience_ms = 3.0  (ms, number, above 0, at most 1,000,000)\n" in page
     assert "      how long\n      Source: a guess\n" in page
     assert "  limit = none  (whole number or nothing)\n" in page

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import load_scenario
+from mainspring.cli import main
 from mainspring.policies import find_policy
 from mainspring.scenario import ScenarioError
 from scheduler.policies import POLICIES
@@ -40,6 +41,22 @@ def test_a_class_is_found_in_a_file(write):
     assert type(choice.build()).__name__ == "Mine"
 
 
+def test_how_a_scenario_gives_one_of_ones_own_parameters_is_said(write, capsys):
+    """Who tries it as for ours learns where the file's name goes."""
+    Path("mine.py").write_text(MINE)
+    with pytest.raises(
+        ScenarioError, match=r'expected a label .*; a policy in a file gets name = "'
+    ):
+        load_scenario(write(("[policy.fifo]", '[policy."mine.py:Mine"]')))
+    with pytest.raises(
+        ScenarioError, match=r"as my_policy.py:MyPolicy\), in a key name of this tab"
+    ):
+        load_scenario(write(("[policy.fifo]", "[policy.mine]")))
+    with pytest.raises(SystemExit):
+        main(["policies", "mine.py:Mine"])
+    assert '[policy.Mine] with name = "mine.py:Mine"' in capsys.readouterr().out
+
+
 def test_a_scenario_may_give_it_parameters(write):
     scenario_file = write(
         ("[policy.fifo]", '[policy.mine]\nname = "mine.py:Mine"\npatience_ms = 8')
@@ -51,6 +68,8 @@ def test_a_scenario_may_give_it_parameters(write):
 
 
 MISTAKES = {
+    "mine.py": "mine.py: which class of it? expected mine.py:Mine",
+    "nothing.py": "nothing.py: no such file; expected a Python file with a policy in it",
     "nothing.py:Mine": "nothing.py: no such file; expected a Python file with a policy in it",
     "mine.py:Mien": "mine.py: no class Mien; did you mean Mine?",
     "mine.py:Half": "mine.py:Half is not a policy: it has no on_result, on_wake",

@@ -135,7 +135,7 @@ MISTAKES = {
     "an unknown policy": (
         ("[policy.fifo]", "[policy.lifo]"),
         "small.toml, line 20: policy.lifo: no policy lifo; did you mean fifo? "
-        "(one of your own is given as my_policy.py:MyPolicy)",
+        "(one of your own is given as my_policy.py:MyPolicy), in a key name of this table",
     ),
     "a policy that is no table": (
         ("[policy.clockwork]\n[policy.fifo]", "[policy]\nfifo = 3"),
