@@ -9,34 +9,23 @@ import time
 
 import pytest
 
-from mainspring import load_scenario
 from mainspring.live import run_live
 from results import read_outcomes
+from tests.executor.scenarios import loaded
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
-
-SCENARIO = """
-name = "cases"
-duration_s = 2
-slo_ms = 1000.0
-[cluster]
-gpus = 1
-pages = 56
-[[models]]
-profile = "clockwork_docs/resnet50_v2"
-[[workload]]
-kind = "constant"
-rate_rps = 100
-[policy.edf]
-"""
 
 
 @pytest.fixture
 def live(tmp_path):
+    """A run of 200 requests, one each 10 ms."""
+
     def live(faults=""):
-        file = tmp_path / "cases.toml"
-        file.write_text(SCENARIO + faults)
-        (done,) = run_live(load_scenario(file), tmp_path / "live")
+        scenario = loaded(
+            tmp_path, "duration_s=2", "slo_ms=1000", "cluster.gpus=1", "cluster.pages=56",
+            "models.0.copies=1", "workload.0.kind=constant", more=faults,
+        )  # fmt: skip
+        (done,) = run_live(scenario, tmp_path / "live", ["edf"])
         return done, read_outcomes(tmp_path / "live").to_pandas().sort_values("id")
 
     return live

@@ -10,37 +10,13 @@ import time
 import pytest
 
 from mainspring import crew as crew_module
-from mainspring import load_scenario
 from mainspring.journal import replay
 from mainspring.live import run_live
 from mainspring.run import run
 from results import read_actions, read_outcomes
+from tests.executor.scenarios import loaded
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
-
-SCENARIO = """
-name = "faulty"
-seed = 3
-duration_s = 2.5
-slo_ms = 200.0
-
-[cluster]
-gpus = 2
-pages = 56
-
-[[models]]
-profile = "clockwork_docs/resnet50_v2"
-copies = 8
-
-[[workload]]
-kind = "poisson"
-rate_rps = 100
-
-[policy.clockwork]
-
-[[faults]]
-at_s = 1.0
-"""
 
 FAULTS = {
     "worker_killed": ("gpu = 0\nback_after_s = 0.2", "worker_lost"),
@@ -53,22 +29,17 @@ FAULTS = {
 }
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(kind, keys):
-        file = tmp_path / f"{kind}.toml"
-        file.write_text(SCENARIO + f'kind = "{kind}"\n{keys}\n')
-        return load_scenario(file)
-
-    return write
+def faulty(folder, kind, keys):
+    fault = f'[[faults]]\nat_s = 1.0\nkind = "{kind}"\n{keys}\n'
+    return loaded(folder, "duration_s=2.5", "cluster.pages=56", more=fault)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_does_the_same_in_both_worlds(write, tmp_path, kind, monkeypatch):
+def test_a_fault_does_the_same_in_both_worlds(tmp_path, kind, monkeypatch):
     """The audit has passed where it comes back; what fails, fails for the same reasons."""
     monkeypatch.setattr(sys.modules["mainspring.run"], "_draw", lambda *_: None)
     keys, reason = FAULTS[kind]
-    scenario = write(kind, keys)
+    scenario = faulty(tmp_path, kind, keys)
     (live,) = run_live(scenario, tmp_path / "live")
     (simulated,) = run(scenario, tmp_path / "simulated")
 
@@ -87,16 +58,14 @@ def test_a_fault_does_the_same_in_both_worlds(write, tmp_path, kind, monkeypatch
         assert failed[1] or simulated.summary.lost_actions
 
 
-def test_twenty_kills_at_random_moments(write, tmp_path, monkeypatch, capsys):
+def test_twenty_kills_at_random_moments(tmp_path, monkeypatch, capsys):
     """`kill -9` from outside. The crew replaces the worker; every request has its fate."""
     crews = []
     start = crew_module.Crew.__enter__
     monkeypatch.setattr(
         crew_module.Crew, "__enter__", lambda crew: (crews.append(crew), start(crew))[1]
     )
-    scenario = load_scenario(
-        _file(tmp_path, SCENARIO.replace("[[faults]]\nat_s = 1.0\n", "")), ["duration_s=25"]
-    )
+    scenario = loaded(tmp_path, "duration_s=25", "cluster.pages=56")
     dice = random.Random(5)
     kills = 0
     over = threading.Event()
@@ -135,9 +104,3 @@ def test_twenty_kills_at_random_moments(write, tmp_path, monkeypatch, capsys):
     assert len(set(actions["id"].to_pylist())) == len(actions)
     assert replay(live.directory).same
     assert live.summary.outcomes["ok"] > 0.5 * live.summary.arrivals
-
-
-def _file(folder, text):
-    file = folder / "kills.toml"
-    file.write_text(text)
-    return file

@@ -7,42 +7,19 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from mainspring import load_scenario
 from mainspring.document import ScenarioError
 from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
 from mainspring.run import run
 from results import read_actions, read_outcomes
+from tests.executor.scenarios import loaded
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
-
-SCENARIO = """
-name = "short"
-seed = 3
-duration_s = 1.5
-slo_ms = 200.0
-
-[cluster]
-gpus = 2
-pages = 21
-
-[[models]]
-profile = "clockwork_docs/resnet50_v2"
-copies = 8
-
-[[workload]]
-kind = "poisson"
-rate_rps = 100
-
-[policy.clockwork]
-"""
 
 
 @pytest.fixture
 def scenario(tmp_path):
-    file = tmp_path / "short.toml"
-    file.write_text(SCENARIO)
-    return load_scenario(file)
+    return loaded(tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["clockwork", "edf", "fifo"])
@@ -83,30 +60,25 @@ def test_the_journal_of_a_live_run_replays_bit_for_bit(scenario, tmp_path):
     assert came.actions >= live.summary.executions
 
 
-def test_what_a_live_run_cannot_have_is_named(scenario, tmp_path):
-    file = tmp_path / "short.toml"
-    loaded = load_scenario(file, ["cluster.delays_us.poll=100"])
-
+def test_what_a_live_run_cannot_have_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"cluster\.delays_us\.poll = 100"):
-        run_live(loaded, tmp_path / "live")
+        run_live(loaded(tmp_path, "cluster.delays_us.poll=100"), tmp_path / "live")
 
 
 @pytest.mark.parametrize("key", ["noise=v100", "clocks=[{mhz=1200}]", "link={}"])
 def test_what_the_machine_has_of_its_own_is_refused(tmp_path, key):
-    (tmp_path / "short.toml").write_text(SCENARIO)
-    loaded = load_scenario(tmp_path / "short.toml", [f"cluster.{key}"])
+    scenario = loaded(tmp_path, f"cluster.{key}")
     with pytest.raises(ScenarioError, match=rf"cluster\.{key.partition('=')[0]}: a live run has"):
-        run_live(loaded, tmp_path / "live")
+        run_live(scenario, tmp_path / "live")
 
 
 @pytest.mark.parametrize(
     "key", ["answers={errors=[0.1]}", "asks={different=10}", "cluster.lanes=2"]
 )
 def test_what_only_the_simulation_has_is_refused(tmp_path, key):
-    (tmp_path / "short.toml").write_text(SCENARIO)
-    loaded = load_scenario(tmp_path / "short.toml", [key])
+    scenario = loaded(tmp_path, key)
     with pytest.raises(ScenarioError, match=rf"{key.partition('=')[0]}: only the simulation has"):
-        run_live(loaded, tmp_path / "live")
+        run_live(scenario, tmp_path / "live")
 
 
 def test_a_worker_without_its_parent_ends():

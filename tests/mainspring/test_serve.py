@@ -18,60 +18,11 @@ import pytest
 from executor.models import build
 from mainspring.journal import replay
 from mainspring.runs import load_runs
+from tests.executor.scenarios import COMPUTING, SPINNING, written
 
 http = pytest.importorskip("tritonclient.http", reason="needs pip install 'tritonclient[http]'")
 InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
-
-SCENARIO = """
-name = "served"
-seed = 3
-duration_s = 1.0
-slo_ms = 60000.0
-
-[cluster]
-gpus = 2
-pages = 21
-
-[[models]]
-profile = "clockwork_docs/resnet50_v2"
-copies = 8
-
-[[workload]]
-kind = "poisson"
-rate_rps = 100
-
-[policy.clockwork]
-"""
-
-PROFILE = """
-schema = 1
-device = "some CPU"
-source = "a guess, for a test"
-licence = "none"
-[models.small]
-weights_bytes = 40_000
-input_bytes = 256
-output_bytes = 256
-load_ms = 1
-exec_ms = { 1 = 1, 2 = 1.5, 4 = 2 }
-"""
-REAL = """
-name = "real"
-duration_s = 1.0
-[cluster]
-pages = 2
-page_mib = 1
-memory = "contiguous"
-[[models]]
-profile = "profile.toml/small"
-copies = 4
-model = "mlp-tiny"
-[[workload]]
-kind = "poisson"
-rate_rps = 40
-[policy.fifo]
-"""
 
 COMMAND = [sys.executable, "-c", "from mainspring.cli import main; main()", "serve"]
 
@@ -91,10 +42,10 @@ class Served(NamedTuple):
 def serve(tmp_path: Path) -> Iterator[Any]:
     started: list[Served] = []
 
-    def start(*options: str, scenario: str = SCENARIO) -> Served:
-        (tmp_path / "served.toml").write_text(scenario)
+    def start(*options: str, scenario: str = SPINNING) -> Served:
+        file = written(tmp_path, scenario)
         out = tmp_path / "out"
-        command = [*COMMAND, str(tmp_path / "served.toml"), "--port=0", f"--out={out}", *options]
+        command = [*COMMAND, str(file), "--set=slo_ms=60000", "--port=0", f"--out={out}", *options]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -205,11 +156,10 @@ def test_what_cannot_be_served_in_time_or_held_is_refused_with_a_reason(serve: A
     assert served.end() == 0
 
 
-def test_real_models_compute_what_clients_send(serve: Any, tmp_path: Path) -> None:
+def test_real_models_compute_what_clients_send(serve: Any) -> None:
     """Four copies in turn on an arena that holds two, in batches of what happens to wait."""
     torch = pytest.importorskip("torch", reason="needs pip install 'mainspring[executor]'")
-    (tmp_path / "profile.toml").write_text(PROFILE)
-    served = serve(scenario=REAL)
+    served = serve(scenario=COMPUTING)
     about = served.client.get_model_metadata("small.0")
     (given,), (made,) = about["inputs"], about["outputs"]
     assert given["datatype"] == made["datatype"] == "FP32"
@@ -233,15 +183,17 @@ def test_real_models_compute_what_clients_send(serve: Any, tmp_path: Path) -> No
     assert replay(served.out).same
 
 
-@pytest.mark.parametrize("given", ["--port", "--policy", "real"])
+@pytest.mark.parametrize("given", ["--port", "--policy", "models"])
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, given: str) -> None:
     taken = socket.create_server(("127.0.0.1", 0))
-    text = SCENARIO.replace("copies = 8", 'model = "nobody"') if given == "real" else SCENARIO
-    (tmp_path / "served.toml").write_text(text)
-    options = {"--port": [f"--port={taken.getsockname()[1]}"], "--policy": ["--policy=best"]}
+    option = {
+        "--port": f"--port={taken.getsockname()[1]}",
+        "--policy": "--policy=best",
+        "models": "--set=models.0.model=nobody",
+    }[given]
     out = tmp_path / "out"
     done = subprocess.run(
-        [*COMMAND, str(tmp_path / "served.toml"), f"--out={out}", *options.get(given, [])],
+        [*COMMAND, str(written(tmp_path)), f"--out={out}", option],
         capture_output=True, text=True, timeout=120, check=False, env=_environment(),
     )  # fmt: skip
     taken.close()
