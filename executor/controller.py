@@ -56,11 +56,12 @@ from scheduler.faults import (
     WorkerKilled,
 )
 from scheduler.journal import Record, Recorder
-from scheduler.ledger import Controller, lost
+from scheduler.ledger import Controller, Ended, lost
 from scheduler.policy import Policy
 from scheduler.records import (
     FOREVER,
     Action,
+    AnswerKind,
     Change,
     GpuInfo,
     ModelInfo,
@@ -72,6 +73,7 @@ from scheduler.records import (
     WorkerChange,
 )
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
+from workloads.closed import MIN_RETRY_NS, Client
 
 SILENT_NS: Final = 1_000_000_000
 """A worker that leaves a ping unanswered for so long, beyond the time that its actions are expected
@@ -135,6 +137,7 @@ class LiveCluster:
     sim.cluster.OpenLoop; slo_ns: by stream and model. faults: what goes wrong; kill: ends a worker
     at once, and starts another when the fault says so. listen: an address, such as
     tcp://0.0.0.0:5555, with keys: those of executor/keys.py; without it only this machine gets in.
+    clients: those of the closed loop.
     Raises LiveError where the address or the keys cannot be had.
     """
 
@@ -153,6 +156,7 @@ class LiveCluster:
         kill: Callable[[WorkerKilled], None] = lambda fault: None,
         listen: str | None = None,
         keys: Path | None = None,
+        clients: Sequence[Client] = (),
     ) -> None:
         if listen is not None and keys is None:
             raise LiveError(f"{listen} is open to others, so it needs keys; mainspring keys DIR")
@@ -186,6 +190,7 @@ class LiveCluster:
             zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
             for times, models, streams in chunks
         )
+        self._clients = {client.id: client for client in clients}
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
         self._outbox: list[list[Action]] = [[] for _ in gpus]
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
@@ -295,6 +300,8 @@ class LiveCluster:
         try:
             self.controller.start(0)
             self._settle(0)
+            for client in self._clients.values():
+                self._ask_at(client, client.start_ns)
             return await self._serve(end_ns, drain_ns, watch)
         finally:
             write_unfinished(self._sink, self.controller.stop(), self.now_ns)
@@ -354,9 +361,27 @@ class LiveCluster:
             await asyncio.sleep(max(next_ns - self.now_ns, 0) / 1e9)
 
     def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
-        slo_ns = self._slo_ns[stream][model]
+        self._admit(now_ns, at_ns, model, stream, self._slo_ns[stream][model])
+
+    def _ask_at(self, client: Client, at_ns: int) -> None:
+        if at_ns < client.until_ns:
+            self._at(at_ns, partial(self._ask, client, at_ns))
+
+    def _ask(self, client: Client, at_ns: int, now_ns: int) -> None:
+        self._admit(now_ns, at_ns, client.model, client.id, client.slo_ns)
+
+    def _ask_again(self, ended: Sequence[Ended], now_ns: int) -> None:
+        """Closed-loop clients whose requests have ended."""
+        for request, kind, *_ in ended:
+            client = self._clients.get(request.client)
+            if client is not None:
+                wait_ns = client.wait_ns(kind is not AnswerKind.NONE)
+                self._ask_at(client, now_ns + max(wait_ns, MIN_RETRY_NS))
+
+    def _admit(self, now_ns: int, at_ns: int, model: int, client: int, slo_ns: int) -> None:
+        """A request that was to come at at_ns is handled now."""
         deadline_ns = at_ns + slo_ns if slo_ns < FOREVER else FOREVER
-        request = Request(self.arrived, model, at_ns, deadline_ns, stream)
+        request = Request(self.arrived, model, at_ns, deadline_ns, client)
         self.arrived += 1
         self.arrivals.add(now_ns - at_ns)
         self.controller.request(now_ns, request)
@@ -372,6 +397,8 @@ class LiveCluster:
             out.sent.clear()
         if out.ended:
             write_ended(self._sink, out.ended, now_ns)
+            if self._clients:
+                self._ask_again(out.ended, now_ns)
             out.ended.clear()
         for at_ns, key in out.wakes:
             self._wakes[key] = at_ns
@@ -403,9 +430,10 @@ class LiveCluster:
         heapq.heappush(self._timers, (at_ns, self._seq, call))
 
     def _due(self) -> int:
-        """Call back what is due. Returns the time that it is then."""
-        now_ns = self.now_ns
-        while self._timers and self._timers[0][0] <= now_ns:
+        """Call back what is due by now, and not what falls due meanwhile: a client that is rejected
+        at once asks again at once. Returns the time that it is then."""
+        until_ns = now_ns = self.now_ns
+        while self._timers and self._timers[0][0] <= until_ns:
             heapq.heappop(self._timers)[2](now_ns)
             now_ns = self.now_ns
         return now_ns

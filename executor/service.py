@@ -58,11 +58,11 @@ class Service(LiveCluster):
         on_start: Callable[[str], None],
         **run: Any,
     ) -> None:
-        self._clients: dict[int, Future[Answer]] = {}  # by request
+        self._futures: dict[int, Future[Answer]] = {}  # by request
         self._inputs: dict[int, dict[str, Tensor]] = {}  # of real models
         self._outputs: dict[int, dict[str, Tensor]] = {}
         self._real = real
-        told = _Told(sink, counts, self._clients, self._inputs)
+        told = _Told(sink, counts, self._futures, self._inputs)
         super().__init__(chunks=iter(()), slo_ns=(), sink=told, **run)
         self._served = served
         self._http = HttpServer(build_app(served, self, counts, limits), host, port, limits)
@@ -94,13 +94,13 @@ class Service(LiveCluster):
         request = Request(self.arrived, model, now_ns, deadline_ns, 0)
         self.arrived += 1
         client: Future[Answer] = asyncio.get_running_loop().create_future()
-        self._clients[request.id] = client
+        self._futures[request.id] = client
         if not self._real[model]:
-            self._guarded(partial(self._admit, now_ns, request))
+            self._guarded(partial(self._enter, now_ns, request))
             return (await client)._replace(outputs=_NOTHING)
         self._inputs[request.id] = packed(inputs)
         try:
-            self._guarded(partial(self._admit, now_ns, request))
+            self._guarded(partial(self._enter, now_ns, request))
             answer = await client
             if answer.outcome not in (Outcome.OK, Outcome.LATE):
                 return answer
@@ -119,7 +119,7 @@ class Service(LiveCluster):
             raise Refused(500, "bad_output", "the model gave other tensors than its metadata says")
         return unpacked(outputs)
 
-    def _admit(self, now_ns: int, request: Request) -> None:
+    def _enter(self, now_ns: int, request: Request) -> None:
         self.controller.request(now_ns, request)
         self._settle(now_ns)
         self._flush()
@@ -157,7 +157,7 @@ class Service(LiveCluster):
         try:
             return await super()._serve(end_ns, drain_ns, over)
         finally:
-            for client in self._clients.values():
+            for client in self._futures.values():
                 if not client.done():
                     client.set_result(Answer(Outcome.UNFINISHED, Reason.NOTHING, 0, 0, {}))
             self._http.stop()
@@ -171,17 +171,17 @@ class _Told:
         self,
         sink: Sink,
         counts: Counts,
-        clients: dict[int, Future[Answer]],
+        futures: dict[int, Future[Answer]],
         inputs: dict[int, dict[str, Tensor]],
     ) -> None:
-        self._sink, self._counts, self._clients, self._inputs = sink, counts, clients, inputs
+        self._sink, self._counts, self._futures, self._inputs = sink, counts, futures, inputs
 
     def request(self, row: tuple[int, ...]) -> None:
         """A request ended."""
         self._sink.request(row)
         self._counts.request(row)
         self._inputs.pop(row[_R["id"]], None)
-        client = self._clients.pop(row[_R["id"]])
+        client = self._futures.pop(row[_R["id"]])
         if not client.done():  # else it was told that the run is over
             outcome = Outcome(row[_R["outcome"]])
             latency_ns = row[_R["end_ns"]] - row[_R["arrival_ns"]]

@@ -23,9 +23,10 @@ from mainspring.journal import JournalWriter, header_of
 from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import Purpose, arrivals, cluster_info, generator, open_writer
+from mainspring.world import Purpose, arrivals, closed_clients, cluster_info, generator, open_writer
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
+from workloads import Closed
 
 if TYPE_CHECKING:
     from executor.controller import LiveCluster
@@ -84,9 +85,13 @@ def run_live(
     Raises ScenarioError where the scenario has what only the simulation can do, or workers do not
     come up.
     """
-    if any(workload.__struct_config__.tag == "closed" for workload in scenario.spec.workload):
-        raise ScenarioError("closed-loop clients do not run live yet; use an open-loop workload")
     check(scenario, box)
+    for i, workload in enumerate(scenario.spec.workload):
+        if isinstance(workload, Closed) and workload.link_gbit_per_s:
+            raise ScenarioError(
+                f"workload.{i}.link_gbit_per_s: only the simulation has it; leave the key out, or "
+                "run it in simulation"
+            )
     out = default_out(scenario) if out is None else Path(out)
 
     def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
@@ -110,6 +115,11 @@ def run_timed(
     `run_live`.
     """
     check(scenario, box)
+    if any(isinstance(workload, Closed) for workload in scenario.spec.workload):
+        raise ScenarioError(
+            "a closed-loop workload asks when it is answered, so no two runs have the same "
+            "arrivals to compare; use an open-loop workload"
+        )
     _need_executor()
     from executor.timed import TimedCluster, Timings
 
@@ -275,7 +285,12 @@ def _run_one(
     def go(world: LiveCluster) -> bool:
         return world.run(round(spec.duration_s * 1e9), round(spec.drain_s * 1e9), watch)
 
-    make = partial(kind or LiveCluster, chunks=asked.chunks, slo_ns=asked.slo_ns)
+    make = partial(
+        kind or LiveCluster,
+        chunks=asked.chunks,
+        slo_ns=asked.slo_ns,
+        clients=closed_clients(scenario),
+    )
     return run_world(scenario, choice, directory, box, make, go, journal=journal)
 
 

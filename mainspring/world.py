@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
 from sim.answers import Answers
-from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop, Truth
+from sim.cluster import Cluster, Delays, GpuKind, OpenLoop, Truth
 from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
 from sim.link import LinkParams, Uplink
 from sim.shared import SharedGpu
 from sim.varying import NOISES, VaryingGpu
-from workloads import Closed, Workload, merge
+from workloads import Client, Closed, Workload, merge
 
 PLANNED_QUANTILE = 0.99
 """What a policy is told that a model takes: the profile's 99th percentile."""
@@ -82,7 +82,8 @@ def build_world(
             }
         ),
         arrivals=arrivals(scenario),
-        clients=_clients(scenario),
+        clients=closed_clients(scenario),
+        uplinks=_uplinks(scenario),
         sink=sink,
         rngs=[generator(seed, Purpose.DURATIONS, gpu) for gpu in range(cluster.gpus)],
         policy_rng=generator(seed, Purpose.POLICY),
@@ -237,39 +238,52 @@ def _truth(scenario: Scenario) -> Truth | None:
     answers = scenario.spec.answers
     if answers is None:
         return None
-    count = len(scenario.models)
-    errors = answers.errors if len(answers.errors) == count else answers.errors * count
+    models = len(scenario.models)
+    errors = answers.errors if len(answers.errors) == models else answers.errors * models
     seed = [scenario.spec.seed, Purpose.ANSWERS]
     drawn = Answers(errors, answers.labels, answers.alike, answers.confused, seed)
     wait_ms = answers.feedback_ms
     return Truth(drawn, FOREVER if wait_ms is None else round(wait_ms * 1e6))
 
 
-def _clients(scenario: Scenario) -> list[Client]:
+def closed_clients(scenario: Scenario) -> list[Client]:
+    """The clients of the closed-loop workloads, in every world."""
+    return [client for client, _ in _clients(scenario)]
+
+
+def _uplinks(scenario: Scenario) -> dict[int, tuple[Uplink, int]]:
+    links: dict[int, Uplink] = {}  # by workload
+    found = {}
+    for client, i in _clients(scenario):
+        workload = scenario.spec.workload[i]
+        assert isinstance(workload, Closed)
+        if workload.link_gbit_per_s:
+            input_bits = 8 * scenario.models[client.model].profile.input_bytes
+            input_ns = round(input_bits / workload.link_gbit_per_s)
+            found[client.id] = links.setdefault(i, Uplink()), input_ns
+    return found
+
+
+def _clients(scenario: Scenario) -> Iterator[tuple[Client, int]]:
+    """Each client, and the index of its workload."""
     spec = scenario.spec
     names = [model.name for model in scenario.models]
-    clients: list[Client] = []
-    first_id = len(spec.workload)  # below are the open-loop streams, each a client to the records
-    for workload in spec.workload:
+    ids = count(len(spec.workload))  # below are the open-loop streams, each a client to the records
+    for i, workload in enumerate(spec.workload):
         if isinstance(workload, Closed):
-            bits_per_ns = workload.link_gbit_per_s
-            uplink = Uplink() if bits_per_ns else None
             for _, model in workload.clients(workload.select(names)):
-                input_bits = 8 * scenario.models[model].profile.input_bytes
-                clients.append(
+                yield (
                     Client(
-                        id=first_id + len(clients),
+                        id=next(ids),
                         model=model,
                         slo_ns=_slo_ns(workload, scenario.models[model]),
                         think_ns=workload.think_ns,
                         retry_after_ns=workload.retry_after_ns,
                         start_ns=workload.start_ns,
                         until_ns=round(spec.duration_s * 1e9),
-                        uplink=uplink,
-                        input_ns=round(input_bits / bits_per_ns) if bits_per_ns else 0,
-                    )
+                    ),
+                    i,
                 )
-    return clients
 
 
 def _slo_ns(workload: Workload, model: Model) -> int:

@@ -13,9 +13,10 @@ processes (see `benchmarks/`).
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,6 +44,7 @@ from sim.clock import Clock
 from sim.gpu import ModelCost, SimGpu
 from sim.link import Link, LinkParams, Uplink
 from sim.trouble import Trouble
+from workloads.closed import MIN_RETRY_NS, Client
 
 
 class Delays(NamedTuple):
@@ -82,24 +84,6 @@ class Truth(NamedTuple):
     feedback_ns: int = FOREVER
 
 
-class Client(NamedTuple):
-    """A closed-loop client: asks, waits for the end of its request, thinks, asks again.
-
-    retry_after_ns: it waits at least so long after a request that got no answer.
-    uplink: which it shares with others, if any; input_ns: what its input takes there.
-    """
-
-    id: int
-    model: int
-    slo_ns: int
-    think_ns: int
-    start_ns: int
-    until_ns: int
-    uplink: Uplink | None = None
-    input_ns: int = 0
-    retry_after_ns: int = 0
-
-
 class Gpu(Protocol):
     """A GPU, exclusive or shared."""
 
@@ -122,10 +106,6 @@ def _rows(chunk: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Iterator[tuple[in
     return zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
 
 
-MIN_RETRY_NS = 1_000
-"""A client asks again after this long at the earliest: an instant answer must not stop time."""
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Cluster:
     """One run. Build it, call `run` once.
@@ -137,6 +117,7 @@ class Cluster:
     gpu_kind: makes a GPU, with the arguments of SimGpu; or one for each GPU.
     link: what batches' inputs go over; without it they take no time.
     truth: what models say to the requests, for policies that choose among them.
+    uplinks: by client, what it shares with others, and how long its input takes there, in ns.
     """
 
     def __init__(
@@ -156,6 +137,7 @@ class Cluster:
         gpu_kind: GpuKind | Sequence[GpuKind] = SimGpu,
         link: LinkParams | None = None,
         truth: Truth | None = None,
+        uplinks: Mapping[int, tuple[Uplink, int]] = MappingProxyType({}),
     ) -> None:
         self.env = Clock()
         self._truth = truth
@@ -172,6 +154,7 @@ class Cluster:
         self._delays = delays
         self._arrivals = arrivals
         self._clients = {client.id: client for client in clients}
+        self._uplinks = uplinks
         self._sink = sink
         kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
         self._make_gpu = [
@@ -253,8 +236,9 @@ class Cluster:
 
     def _ask_at(self, client: Client, at_ns: int) -> None:
         if at_ns < client.until_ns:
-            if client.uplink is not None:
-                at_ns = client.uplink.through_ns(at_ns, client.input_ns)
+            if client.id in self._uplinks:
+                uplink, input_ns = self._uplinks[client.id]
+                at_ns = uplink.through_ns(at_ns, input_ns)
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
             self.env.call_last_in(delay_ns, partial(self._ask, client, at_ns))
 
@@ -271,9 +255,7 @@ class Cluster:
         for request, kind, *_ in ended:
             client = self._clients.get(request.client)
             if client is not None:
-                wait_ns = client.think_ns
-                if kind is AnswerKind.NONE:
-                    wait_ns = max(wait_ns, client.retry_after_ns)
+                wait_ns = client.wait_ns(kind is not AnswerKind.NONE)
                 self._ask_at(client, max(end_ns + wait_ns, self.env.now + MIN_RETRY_NS))
 
     # ---- controller

@@ -17,9 +17,10 @@ from scheduler.records import (
     ModelInfo,
     Outcome,
 )
-from sim.cluster import Client, Cluster, Delays, OpenLoop
+from sim.cluster import Cluster, Delays, OpenLoop
 from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
+from workloads import Client
 
 MS = 1_000_000
 

@@ -20,7 +20,7 @@ from workloads.azure2019_derived import Azure2019Derived
 from workloads.azure2021 import Azure2021
 from workloads.bursts import Bursts
 from workloads.clockwork_client import ClockworkClient
-from workloads.closed import Closed
+from workloads.closed import Client, Closed
 from workloads.common import Chunk, WorkloadError, WorkloadWarning
 from workloads.constant import Constant
 from workloads.disb import Disb
@@ -62,6 +62,7 @@ __all__ = [
     "AzureLlm",
     "Bursts",
     "Chunk",
+    "Client",
     "ClockworkClient",
     "Closed",
     "Constant",

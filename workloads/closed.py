@@ -5,8 +5,29 @@ says who the clients are, and the world plays them.
 """
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from workloads.common import LONGEST_MS, Common, WorkloadError, require_time
+
+MIN_RETRY_NS: Final = 1_000
+"""A client asks again after this long at the earliest: an instant answer must not stop time."""
+
+
+class Client(NamedTuple):
+    """One client: asks, waits for the end of its request, thinks, asks again. id: what its
+    requests bear."""
+
+    id: int
+    model: int
+    slo_ns: int
+    think_ns: int
+    start_ns: int
+    until_ns: int
+    retry_after_ns: int = 0
+
+    def wait_ns(self, answered: bool) -> int:
+        """How long it waits, after the end of a request, before it asks again."""
+        return self.think_ns if answered else max(self.think_ns, self.retry_after_ns)
 
 
 class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):

@@ -103,3 +103,45 @@ def _runs(status: str) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_closed_loop_clients_ask_again_when_they_have_thought(tmp_path):
+    """As in simulation: a client has one request under way, and asks its think time after its end.
+
+    Live and simulated clients have the same ids and models; the load is what GPUs can carry.
+    """
+    closed = ["workload=[{kind='closed', concurrency=2, think_ms=20}]", "cluster.pages=56"]
+    scenario = loaded(tmp_path, *closed)
+    (live,) = run_live(scenario, tmp_path / "live")
+    (simulated,) = run(scenario, tmp_path / "simulated")
+
+    assert live.summary.outcomes["ok"] > 100
+    clients = []
+    for done in (live, simulated):
+        rows = read_outcomes(done.directory).to_pandas().sort_values("arrival_ns")
+        clients.append(set(zip(rows["client"], rows["model"], strict=True)))
+        for _, of in rows.groupby("client"):
+            waits_ns = of["arrival_ns"].to_numpy()[1:] - of["end_ns"].to_numpy()[:-1]
+            assert set(waits_ns) == {20_000_000}
+    assert clients[0] == clients[1]
+    assert len(clients[0]) == 16
+    assert replay(live.directory).same
+
+
+def test_clients_that_are_rejected_at_once_do_not_stop_the_controller(tmp_path):
+    """They ask again at once, again and again; others are served beside them, and the run ends."""
+    workloads = (
+        "workload=[{kind='closed', concurrency=1, models='resnet50_v2.0', slo_ms=0.001},"
+        "{kind='poisson', rate_rps=50, models='resnet50_v2.1'}]"
+    )
+    (live,) = run_live(loaded(tmp_path, workloads, "duration_s=0.5"), tmp_path / "live")
+    by_client = read_outcomes(live.directory).to_pandas().groupby("client")["outcome"]
+    assert set(by_client.get_group(0)) == {"ok"}
+    assert "ok" not in set(by_client.get_group(2))
+    assert len(by_client.get_group(2)) > 100
+
+
+def test_a_link_of_clients_is_refused(tmp_path):
+    clients = "workload=[{kind='closed', concurrency=1, link_gbit_per_s=1}]"
+    with pytest.raises(ScenarioError, match=r"workload\.0\.link_gbit_per_s: only the simulation"):
+        run_live(loaded(tmp_path, clients), tmp_path / "live")

@@ -41,9 +41,10 @@ from scheduler.records import (
     Status,
     WorkerChange,
 )
-from sim.cluster import Client, Delays
+from sim.cluster import Delays
 from sim.gpu import SimGpu
 from tests.worlds import MS, ModelSpec, World, run
+from workloads import Client
 
 US = 1_000
 DAILY = 100

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from scheduler.records import FOREVER, GpuInfo, Outcome, Reason, Status, Why
-from sim.cluster import Client, Cluster, Delays, OpenLoop
+from sim.cluster import Cluster, Delays, OpenLoop
 from sim.gpu import ModelCost
 from tests.worlds import MS, RESNET50_PAGES, Sink, World, model, policy, run
+from workloads import Client
 
 US = 1_000
 

@@ -22,8 +22,8 @@ from scipy.stats import expon, kstest
 
 from profiles.durations import Constant, Samples
 from scheduler.records import FOREVER
-from sim.cluster import Client
 from tests.worlds import MS, ModelSpec, run
+from workloads import Client
 
 SERVICE_NS = 1_000_000
 SOAK = settings.default.max_examples > 100

@@ -21,9 +21,10 @@ from mainspring.world import Purpose, generator, quiet_collector
 from profiles.durations import Constant, Durations, Quantiles
 from scheduler.policies import POLICIES
 from scheduler.records import FOREVER, GpuInfo, ModelInfo
-from sim.cluster import Client, Cluster, Delays, GpuKind, OpenLoop
+from sim.cluster import Cluster, Delays, GpuKind, OpenLoop
 from sim.gpu import ModelCost
 from sim.shared import SharedGpu, Sharing
+from workloads import Client
 
 ALONE = Sharing(contention=0.0, jitter=0.0)
 """Containers with a device each do not slow each other down."""
