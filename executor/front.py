@@ -66,7 +66,9 @@ STATUS: Final = {
     Outcome.FAILED: 500,
     Outcome.UNFINISHED: 503,
 }
-"""The HTTP status of an item without an answer. A missed window is a 503: the next try may do."""
+"""The HTTP status of an item without an answer."""
+_TRY_AGAIN: Final = {Reason.MISSED_WINDOW, Reason.WORKER_LOST}
+"""Failures that are a 503: they have nothing to do with the request, and the next try may do."""
 
 
 def build_app(
@@ -282,7 +284,7 @@ def _guard(counts: Counts, handler: _Handler) -> _Handler:
 
 def _without_answer(answer: Answer, i: int, of: int) -> Refused:
     outcome, reason = answer.outcome, answer.reason
-    status = 503 if reason is Reason.MISSED_WINDOW else STATUS[outcome]
+    status = 503 if reason in _TRY_AGAIN else STATUS[outcome]
     why = (reason or outcome).name.lower()
     item = f"item {i} of {of}: " if of > 1 else ""
     return Refused(status, why, f"{item}{outcome.name.lower()}: {why.replace('_', ' ')}")

@@ -63,6 +63,7 @@ def test_an_slo_that_is_no_time_is_refused(slo: Any) -> None:
         (Outcome.TIMED_OUT, Reason.DEADLINE, 504),
         (Outcome.FAILED, Reason.WORKER_FAILED, 500),
         (Outcome.FAILED, Reason.MISSED_WINDOW, 503),
+        (Outcome.FAILED, Reason.WORKER_LOST, 503),
         (Outcome.UNFINISHED, Reason.NOTHING, 503),
     ],
 )

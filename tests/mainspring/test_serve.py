@@ -1,16 +1,21 @@
 """The command that serves, as its user runs it, asked by a client that we did not write."""
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -18,6 +23,7 @@ import pytest
 from executor.models import build
 from mainspring.journal import replay
 from mainspring.runs import load_runs
+from results import read_actions, read_outcomes
 from tests.executor.scenarios import COMPUTING, SPINNING, written
 
 http = pytest.importorskip("tritonclient.http", reason="needs pip install 'tritonclient[http]'")
@@ -144,6 +150,88 @@ def test_ctrl_c_goes_to_all_in_a_terminal_and_the_workers_finish(serve: Any) -> 
     assert served.process.wait(120) == 0
     assert sum(answer_of(one) for one in under_way) >= 1
     assert load_runs(served.out)[0].summary.workers_lost_whole_run == 0
+
+
+def workers_of(served: Served) -> list[Any]:
+    """The worker processes, by GPU: its number is what follows the address in their commands."""
+    psutil = pytest.importorskip("psutil", reason="needs psutil, to find the workers")
+    workers = {}
+    for process in psutil.Process(served.process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            command = process.cmdline()
+            if "executor.worker" in command:
+                workers[int(command[command.index("executor.worker") + 2])] = process
+    return [workers[gpu] for gpu in sorted(workers)]
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end, f"a minute without {what}"
+
+
+def get(address: str, path: str, body: Any = None) -> str:
+    """What is there, or the status and what is wrong."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", data, timeout=60) as answer:
+            assert answer.status == 200
+            return "ok"
+    except HTTPError as error:
+        return f"{error.code} {json.load(error)['reason']}"
+
+
+def test_a_killed_worker_leaves_no_post_unanswered_and_comes_back(serve: Any) -> None:
+    """`kill -9` of one worker of two, then of both, with posts in flight each time.
+
+    A process that starts takes its time from the others: some of these may miss their windows.
+    """
+    served = serve()
+    zeros = {"name": "input", "datatype": "UINT8", "shape": [1, 10], "data": [0] * 10}
+
+    def infer(i: int) -> str:
+        return get(served.address, f"/v2/models/resnet50_v2.{i % 8}/infer", {"inputs": [zeros]})
+
+    def ready() -> bool:
+        return get(served.address, "/v2/health/ready") == "ok"
+
+    def none_is_left() -> bool:
+        for worker in workers_of(served):
+            worker.kill()  # and the next time those that have taken their places
+        return not ready()
+
+    def answered() -> int:
+        return sum(counted(served.address)[0].values())
+
+    assert ready()
+    with ThreadPool(32) as clients:
+        asked = clients.map_async(infer, range(600), chunksize=1)
+        wait_until(lambda: answered() > 100, "an answer")
+        workers_of(served)[0].kill()
+        fates = Counter(asked.get(60))
+        assert set(fates) <= {"ok", "503 worker_lost", "503 missed_window"}
+        assert fates["ok"] > 100
+        assert ready(), "the other worker serves"
+
+        wait_until(lambda: len(workers_of(served)) == 2, "a new worker")
+        asked = clients.map_async(infer, range(600), chunksize=1)
+        wait_until(lambda: answered() > 700, "an answer")
+        wait_until(none_is_left, "a health that tells of it")
+        wait_until(ready, "a health that is good again")
+        fates = Counter(asked.get(60))
+        assert set(fates) <= {"ok", "503 worker_lost", "503 missed_window", "503 not_ready"}
+        assert fates["ok"] > 100
+        assert "ok" in {infer(i) for i in range(20)}, "it says that it is ready, so it serves"
+
+    assert served.end() == 0
+    (run,) = load_runs(served.out)
+    ids = read_outcomes(served.out)["id"].to_pylist()
+    assert sorted(ids) == list(range(run.summary.arrivals)), "each request once"
+    assert run.summary.arrivals == 1220 - fates["503 not_ready"]
+    actions = read_actions(served.out)["id"].to_pylist()
+    assert len(set(actions)) == len(actions), "no action twice"
+    assert run.summary.workers_lost_whole_run >= 3
+    assert replay(served.out).same
 
 
 def test_what_cannot_be_served_in_time_or_held_is_refused_with_a_reason(serve: Any) -> None:
