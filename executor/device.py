@@ -63,6 +63,10 @@ class Device(Protocol):
     def contiguous(self) -> bool:
         """Whether a model has to lie in one piece here; otherwise any pages will do."""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether `begin_infer` returns only when the batch is done: nothing is told meanwhile."""
+
     def begin_load(self, model: int, place: Sequence[int]) -> None:
         """Copy a model's weights to `place`: the pages' numbers, ascending where contiguous."""
 

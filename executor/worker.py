@@ -157,7 +157,9 @@ class Job:
                     done.outputs,
                 )
                 self._free_ns[engine] = done.end_ns
-            self._start(engine)
+            # What is done is told first: it would wait for the whole of the next batch.
+            if not (self.reports and self._device.blocks):
+                self._start(engine)
             due_ns = self._device.due_ns(engine)
             if due_ns is not None and due_ns < self.next_ns:
                 self.next_ns = due_ns

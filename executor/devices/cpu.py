@@ -46,6 +46,7 @@ class CpuDevice:
     """
 
     contiguous = True
+    blocks = True
 
     def __init__(
         self,

@@ -31,6 +31,11 @@ class FaultyDevice:
         """As the device has it."""
         return self._device.contiguous
 
+    @property
+    def blocks(self) -> bool:
+        """As the device has it."""
+        return self._device.blocks
+
     def happens(self, fault: DeviceError | StalledCopy | SlowGpu) -> None:
         """This goes wrong from now on."""
         now_ns = time.monotonic_ns()
