@@ -64,6 +64,7 @@ from scheduler.records import (
     AnswerKind,
     Change,
     GpuInfo,
+    Infer,
     ModelInfo,
     Request,
     Result,
@@ -76,8 +77,11 @@ from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 from workloads.closed import MIN_RETRY_NS, Client
 
 SILENT_NS: Final = 1_000_000_000
-"""A worker that leaves a ping unanswered for so long, beyond the time that its actions are expected
-to take, is lost."""
+"""A worker that leaves a ping unanswered for so long is lost: on top of a batch that may be under
+way, for on a CPU nothing is heard of a worker that computes."""
+
+OVERRUN: Final = 4
+"""A batch may take so many times what its profile says before its worker counts as silent."""
 
 AT_A_TIME: Final = 64
 """Requests that are handled before the workers are listened to again."""
@@ -193,6 +197,7 @@ class LiveCluster:
         self._clients = {client.id: client for client in clients}
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
         self._outbox: list[list[Action]] = [[] for _ in gpus]
+        self._exec_ns = [dict(zip(m.batch_sizes, m.exec_ns, strict=True)) for m in models]
         self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
         self._asleep_until_ns = 0
@@ -476,12 +481,15 @@ class LiveCluster:
                 if away:
                     peer.unanswered_ns = FOREVER
                 elif now_ns - peer.unanswered_ns > SILENT_NS:
-                    work_ns = sum(
-                        action.expected_ns
-                        for at, action, _ in self._in_flight.values()
-                        if at == gpu
+                    batch_ns = max(
+                        (
+                            self._exec_ns[action.model][action.batch]
+                            for at, action, _ in self._in_flight.values()
+                            if at == gpu and type(action) is Infer
+                        ),
+                        default=0,
                     )
-                    if now_ns - peer.unanswered_ns > SILENT_NS + work_ns:
+                    if now_ns - peer.unanswered_ns > SILENT_NS + OVERRUN * batch_ns:
                         self._lose(gpu)
                         continue
                 owed = [

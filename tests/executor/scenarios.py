@@ -61,18 +61,24 @@ weights_bytes = 40_000
 input_bytes = 256
 output_bytes = 256
 load_ms = 1
-exec_ms = { 1 = 1, 2 = 1.5, 4 = 2 }
+exec_ms = EXEC_MS
 """
 
 
-def written(folder: Path, text: str = SPINNING, more: str = "") -> Path:
-    """The scenario's file in a folder, with its profile beside it. more: goes to its end."""
-    (folder / "profile.toml").write_text(_PROFILE)
+_EXEC_MS = "{ 1 = 1, 2 = 1.5, 4 = 2 }"
+
+
+def written(folder: Path, text: str = SPINNING, more: str = "", exec_ms: str = _EXEC_MS) -> Path:
+    """The scenario's file in a folder, with its profile beside it. more: goes to its end.
+    exec_ms: of the models that compute, by batch size."""
+    (folder / "profile.toml").write_text(_PROFILE.replace("EXEC_MS", exec_ms))
     file = folder / "scenario.toml"
     file.write_text(text + more)
     return file
 
 
-def loaded(folder: Path, *overrides: str, text: str = SPINNING, more: str = "") -> Scenario:
+def loaded(
+    folder: Path, *overrides: str, text: str = SPINNING, more: str = "", exec_ms: str = _EXEC_MS
+) -> Scenario:
     """The scenario, with some of its keys changed."""
-    return load_scenario(written(folder, text, more), overrides)
+    return load_scenario(written(folder, text, more, exec_ms), overrides)

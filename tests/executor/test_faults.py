@@ -104,3 +104,33 @@ def test_twenty_kills_at_random_moments(tmp_path, monkeypatch, capsys):
     assert len(set(actions["id"].to_pylist())) == len(actions)
     assert replay(live.directory).same
     assert live.summary.outcomes["ok"] > 0.5 * live.summary.arrivals
+
+
+def test_a_worker_that_hangs_is_lost_and_taken_on_anew(tmp_path, monkeypatch):
+    """It is stopped for three seconds: its process lives, so nothing but its silence tells."""
+    crews = []
+    start = crew_module.Crew.__enter__
+    monkeypatch.setattr(
+        crew_module.Crew, "__enter__", lambda crew: (crews.append(crew), start(crew))[1]
+    )
+
+    begun = threading.Event()
+
+    def hang():
+        begun.wait()
+        os.kill(crews[0].pid(0), signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(crews[0].pid(0), signal.SIGCONT)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    (live,) = run_live(
+        loaded(tmp_path, "duration_s=6", "cluster.pages=56"),
+        tmp_path / "live",
+        progress=lambda _, share: begun.set() if share > 0.1 else None,
+    )
+    hanging.join()
+
+    assert live.summary.workers_lost_whole_run == len(live.punctuality.workers_away_ms) == 1
+    assert live.summary.outcomes["unfinished"] == 0
+    assert replay(live.directory).same

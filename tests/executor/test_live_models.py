@@ -12,8 +12,8 @@ pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring
 pytest.importorskip("torch", reason="real models need torch: pip install 'mainspring[executor]'")
 
 
-def real(folder, *overrides):
-    return loaded(folder, "slo_ms=200", *overrides, text=COMPUTING)
+def real(folder, *overrides, **more):
+    return loaded(folder, "slo_ms=200", *overrides, text=COMPUTING, **more)
 
 
 def test_real_models_run_live(tmp_path):
@@ -87,3 +87,27 @@ def test_a_mistake_is_one_line(tmp_path, capsys, arguments, told):
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"mainspring: {told}")
+
+
+def test_a_batch_of_seconds_is_not_taken_for_a_dead_worker(tmp_path):
+    """It keeps the worker from answering three times as long as a silent one has, and takes twice
+    as long as its profile says: it counts as under way, and its request is served."""
+    (tmp_path / "slow.py").write_text(
+        "import time, torch\n"
+        "class Slow(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        end = time.monotonic() + 3\n"
+        "        while time.monotonic() < end:\n"
+        "            pass\n"
+        "        return x\n"
+        "def slow():\n"
+        "    return Slow(), torch.ones(1)\n"
+    )
+    scenario = real(
+        tmp_path, "models.0.model=slow", "models.0.copies=1", "slo_ms=60000", "duration_s=4", "drain_s=30",
+        "workload=[{kind='constant', rate_rps=0.5}]", exec_ms="{ 1 = 1500 }",
+    )  # fmt: skip
+    box = Box(sources=Sources({"slow": f"{tmp_path / 'slow.py'}:slow"}))
+    (live,) = run_live(scenario, tmp_path / "live", box=box)
+    assert live.summary.workers_lost_whole_run == 0
+    assert live.summary.outcomes["ok"] == live.summary.arrivals == 2
