@@ -104,8 +104,8 @@ def test_a_batch_of_seconds_is_not_taken_for_a_dead_worker(tmp_path):
         "    return Slow(), torch.ones(1)\n"
     )
     scenario = real(
-        tmp_path, "models.0.model=slow", "models.0.copies=1", "slo_ms=60000", "duration_s=4", "drain_s=30",
-        "workload=[{kind='constant', rate_rps=0.5}]", exec_ms="{ 1 = 1500 }",
+        tmp_path, "models.0.model=slow", "models.0.copies=1", "slo_ms=60000", "duration_s=4",
+        "drain_s=30", "workload=[{kind='constant', rate_rps=0.5}]", exec_ms="{ 1 = 1500 }",
     )  # fmt: skip
     box = Box(sources=Sources({"slow": f"{tmp_path / 'slow.py'}:slow"}))
     (live,) = run_live(scenario, tmp_path / "live", box=box)
