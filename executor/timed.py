@@ -1,40 +1,53 @@
 """A live run that keeps what its messages and loops take, for the simulation to have it too.
 
-What is measured is named as in `cluster.delays_us` (sim/cluster.py, Delays). The plain controller
-does nothing of this, so that a run that is judged costs no more than it did.
+What is measured is named as in `cluster.delays_us` (mainspring.scenario, DelaysUs). It costs a
+microsecond an event and changes nothing of what the controller does, or when.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from executor.controller import LiveCluster
-from executor.wire import Report, ToWorker
+from executor.wire import Report
 from scheduler.records import Action, Infer, Load, Status
 
 
-class Timings:
+class Timings(msgspec.Struct):
     """Samples in ns.
 
     handled: of requests, from their time to the controller's look at them. woken: of wakes, the
     same. costs: by how many actions and answers came of an event, the controller's own time for
-    it, until the last action leaves. there: from an action's leaving to its start on an engine
-    that was free for it, or to its arrival where it had to wait. gap: an engine's idle time between
+    it. there: from the end of that to an action's start, or to its arrival where its window was not
+    open yet; so with what sending takes, and of actions that left while their GPU did nothing: a
+    worker that computes itself sees no message meanwhile. gap: an engine's idle time between
     two actions, of which the second was there before the first ended. back: from an action's end to
     the controller's look at it. over: a duration less its profile's, by "load" or batch size, where
     the profile's is constant.
     """
 
-    def __init__(self) -> None:
-        self.handled: list[int] = []
-        self.woken: list[int] = []
-        self.costs: defaultdict[int, list[int]] = defaultdict(list)
-        self.there: list[int] = []
-        self.gap: list[int] = []
-        self.back: list[int] = []
-        self.over: defaultdict[str, list[int]] = defaultdict(list)
+    handled: list[int] = []
+    woken: list[int] = []
+    costs: dict[int, list[int]] = {}
+    there: list[int] = []
+    gap: list[int] = []
+    back: list[int] = []
+    over: dict[str, list[int]] = {}
+
+    def add(self, other: "Timings") -> None:
+        """Take over another run's samples."""
+        for mine, its in (
+            (self.handled, other.handled), (self.woken, other.woken), (self.there, other.there),
+            (self.gap, other.gap), (self.back, other.back),
+        ):  # fmt: skip
+            mine += its
+        for emitted, ns in other.costs.items():
+            self.costs.setdefault(emitted, []).extend(ns)
+        for what, ns in other.over.items():
+            self.over.setdefault(what, []).extend(ns)
 
 
 class TimedCluster(LiveCluster):
@@ -44,14 +57,22 @@ class TimedCluster(LiveCluster):
     """
 
     def __init__(
-        self, *, timings: Timings, share: float, rng: np.random.Generator, **given: Any
+        self,
+        *,
+        timings: Timings,
+        share: float = 1.0,
+        rng: np.random.Generator | None = None,
+        **given: Any,
     ) -> None:
         super().__init__(**given)
         self._timings = timings
-        self._coming = (one for one in self._coming if rng.random() < share)
+        if rng is not None:
+            self._coming = (one for one in self._coming if rng.random() < share)
+        self._costs: defaultdict[int, list[int]] = defaultdict(list)
         self._left_ns: dict[int, int] = {}  # by action id
+        self._busy_until_ns = [0] * len(self._setups)
         self._result: Report | None = None
-        self._last_left_ns = 0
+        timings.costs = self._costs
 
     def _settle(self, now_ns: int) -> None:
         if self._result is not None:
@@ -61,16 +82,10 @@ class TimedCluster(LiveCluster):
         sent = [action.id for _, action in out.sent]
         emitted = len(sent) + len(out.ended)
         super()._settle(now_ns)
-        self._flush()  # now, and not when all that is due has been handled: when is what we ask
-        # A worker is at it before our part of the sending returns, so that is the message's.
-        done_ns = self._last_left_ns if sent else self.now_ns
-        self._timings.costs[emitted].append(done_ns - now_ns)
+        done_ns = self.now_ns
+        self._costs[emitted].append(done_ns - now_ns)
         for id in sent:
             self._left_ns[id] = done_ns
-
-    def _post(self, gpu: int, address: bytes | None, message: ToWorker) -> None:
-        self._last_left_ns = self.now_ns
-        super()._post(gpu, address, message)
 
     def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
         self._timings.handled.append(now_ns - at_ns)
@@ -92,12 +107,12 @@ class TimedCluster(LiveCluster):
 
     def _took(self, gpu: int, action: Action, left_ns: int, report: Report) -> None:
         timings = self._timings
-        if report.ready_ns == report.received_ns:
-            timings.there.append(report.start_ns - left_ns)
-        else:
-            timings.there.append(report.received_ns - left_ns)
-            if report.ready_ns > action.earliest_ns:  # so its engine was busy until then
-                timings.gap.append(report.start_ns - report.ready_ns)
+        if left_ns >= self._busy_until_ns[gpu]:
+            waited = report.ready_ns > report.received_ns  # for its window
+            timings.there.append((report.received_ns if waited else report.start_ns) - left_ns)
+        elif report.ready_ns > max(report.received_ns, action.earliest_ns):
+            timings.gap.append(report.start_ns - report.ready_ns)
+        self._busy_until_ns[gpu] = max(report.end_ns, self._busy_until_ns[gpu])
         bill = self._setups[gpu].bills[action.model]
         if isinstance(action, Infer):
             key, durations = str(action.batch), bill.exec[action.batch]
@@ -106,4 +121,4 @@ class TimedCluster(LiveCluster):
         else:
             return
         if durations.constant_ns is not None:
-            self._timings.over[key].append(report.duration_ns - durations.constant_ns)
+            timings.over.setdefault(key, []).append(report.duration_ns - durations.constant_ns)

@@ -1,15 +1,18 @@
-"""What messages and loops cost on this machine, from a short live run of its own.
+"""What messages and loops cost on this machine, from live runs.
 
-    OUT/calibration     that run: the scenario's models, another seed, at low load
+    OUT/calibration     a run of its own: the scenario's models, another seed, at low load
     OUT/delays.toml     what was measured, as `cluster.delays_us` of a scenario takes it
 
-It is never the run that is judged: another seed gives other arrivals, and only a share of them is
-asked. Medians are taken, for the simulation's delays are constant.
+With those a policy's capacity is found. At each load the delays are measured again, in its live
+runs; none is compared with a simulation that has its own (mainspring.validate).
+Means and spreads are taken, not medians: a server that waits for its own messages is as fast as the
+mean of its round trips.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -19,6 +22,10 @@ from mainspring.document import ScenarioError
 from mainspring.live import Box, run_timed
 from mainspring.run import Progress
 from mainspring.scenario import DelaysUs, Scenario
+from mainspring.world import arrivals
+
+if TYPE_CHECKING:
+    from executor.timed import Timings
 
 OTHER_SEED: Final = 1_000_003
 """Added to the scenario's seed."""
@@ -27,53 +34,66 @@ LOAD: Final = 0.25
 LONGEST_S: Final = 5.0
 FEWEST: Final = 10
 """With fewer samples a delay counts as not measured, and is 0."""
+GROUPS: Final = 50
+"""A spread is given as the means of so many groups of samples, of equal size, in order: the mean
+of all stays what it was."""
 
 
 class MeasuredDelays(msgspec.Struct, frozen=True):
-    """delays_us: for the simulation. samples: of how many events each is the median; see
-    executor/timed.py. over_us: how much longer loads and batches took than their profiles say, by
-    batch size; it is shown, and not given to the simulation.
+    """how: where they come from. delays_us: for the simulation. samples: of how many events each
+    comes; see executor/timed.py. load: a share of capacity, where they were measured at one.
     """
 
     how: str
-    seed: int
     delays_us: DelaysUs
     samples: dict[str, int]
-    over_us: dict[str, float]
+    policy: str = ""
+    load: float | None = None
 
     def __repr__(self) -> str:
         """In lines for a terminal."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"delays of this machine, in microseconds: {self.how}"
-        given = msgspec.to_builtins(self.delays_us)
-        for name in given:
+        at = f", {self.policy} at {self.load:.0%} of capacity" if self.load is not None else ""
+        yield f"delays of this machine{at}, in microseconds: {self.how}"
+        for name, us in self.delays_us.each().items():
             n = self.samples.get(name, 0)
-            yield f"    {name} {given[name]:g}" + (f" (n = {n:,})" if n else " (not measured)")
-        for key, us in self.over_us.items():
-            what = "loads" if key == "load" else f"batches of {key}"
-            yield f"    {what} take {us:+g} beyond their profile; the simulation does not know it"
+            if not n:
+                yield f"    {name} 0 (not measured)"
+            elif len(us) == 1:
+                yield f"    {name} {us[0]:g} (mean of {n:,})"
+            else:
+                middle, mean, most = np.median(us), np.mean(us), us[-1]
+                yield (
+                    f"    {name} {middle:.4g}, mean {mean:.4g}, "
+                    f"highest {1 / len(us):.0%} {most:.4g} (n = {n:,})"
+                )
 
     def within(self, scenario: Scenario) -> Scenario:
         """The scenario with these delays."""
         spec = scenario.spec
         cluster = msgspec.structs.replace(spec.cluster, delays_us=self.delays_us)
-        given = msgspec.to_builtins(self.delays_us)
         return msgspec.structs.replace(
             scenario,
             spec=msgspec.structs.replace(spec, cluster=cluster),
-            overrides=(
-                *scenario.overrides,
-                *(f"cluster.delays_us.{name}={us:g}" for name, us in given.items()),
-            ),
-            written=scenario.written | {("cluster", "delays_us", name) for name in given},
+            overrides=(*scenario.overrides, "(cluster.delays_us as measured on this machine)"),
+            written=scenario.written
+            | {("cluster", "delays_us", name) for name in self.delays_us.each()},
+        )
+
+    def write(self, file: Path) -> None:
+        """As a table, for scenarios. Raises OSError."""
+        table = msgspec.to_builtins(self)
+        file.write_text(
+            tomli_w.dumps({key: of for key, of in table.items() if of is not None}),
+            encoding="utf-8",
         )
 
 
 def measure_delays(
     scenario: Scenario, out: Path, policy: str, box: Box = Box(), progress: Progress | None = None  # noqa: B008
-) -> MeasuredDelays:  # fmt: skip
+) -> "tuple[MeasuredDelays, Timings]":  # fmt: skip
     """Run the scenario live for a few seconds with another seed, and see what took how long.
 
     Raises ScenarioError as `run_live` does, and where the run was interrupted.
@@ -88,48 +108,82 @@ def measure_delays(
             faults=[],
         ),
     )  # fmt: skip
-    timings, interrupted = run_timed(other, out / "calibration", policy, LOAD, progress, box)
-    if interrupted:
+    report = None if progress is None else partial(progress, "delays")
+    done, timings = run_timed(other, out / "calibration", policy, report, box, share=_share(other))
+    if done.summary.interrupted:
         raise ScenarioError(f"{out / 'calibration'} was interrupted; no delays were measured")
-    event = timings.costs[0]
+    how = f"a live run of its own, {duration_s:g} s, seed {seed}, {LOAD:.0%} of the GPUs' time"
+    came = summed_up([timings], how)
+    came.write(out / "delays.toml")
+    return came, timings
+
+
+def _share(scenario: Scenario) -> float:
+    """The share of the requests that keep the GPUs busy for LOAD of the time, in batches of the
+    smallest size."""
+    work_ns: float = sum(
+        next(iter(scenario.models[model].profile.exec.values())).mean_ns()
+        for _, models, _ in arrivals(scenario).chunks
+        for model in models.tolist()
+    )
+    time_ns = LOAD * scenario.spec.duration_s * 1e9 * scenario.spec.cluster.gpus
+    return min(time_ns / max(work_ns, 1.0), 1.0)
+
+
+def sum_of(timings: "Iterable[Timings]") -> "Timings":
+    """The samples of several runs together."""
+    from executor.timed import Timings
+
+    total = Timings()
+    for each in timings:
+        total.add(each)
+    return total
+
+
+def summed_up(
+    timings: "Sequence[Timings]", how: str, policy: str = "", load: float | None = None
+) -> MeasuredDelays:
+    """timings: a delay comes of the first that has enough samples of it."""
+    measured: dict[str, list[float] | float] = {}
+    samples: dict[str, int] = {}
+    for name in DelaysUs().each():
+        ns = next((ns for each in timings if len(ns := _samples(each)[name]) >= FEWEST), ())
+        if len(ns):
+            samples[name] = len(ns)
+            measured[name] = _mean_us(ns) if name.startswith("decision") else _spread_us(ns)
+    delays_us = msgspec.convert(measured, DelaysUs)
+    return MeasuredDelays(how, delays_us, samples, policy, load)
+
+
+def _samples(timings: "Timings") -> Mapping[str, Sequence[float]]:
+    """In ns, by the names of delays; what is missing is not there to be measured."""
+    event = timings.costs.get(0, [])
+    per_event = float(np.mean(event)) if event else 0.0
     per_action = [
-        (ns - _median(event)) / n for n, costs in timings.costs.items() if n for ns in costs
+        (ns - per_event) / emitted
+        for emitted, costs in timings.costs.items()
+        if emitted
+        for ns in costs
     ]
-    handled, woken, back = (_median(ns) for ns in (timings.handled, timings.woken, timings.back))
-    # The simulation has `poll` before requests, wakes and results alike; a wake has nothing else.
-    poll = min(woken, *(ns for ns in (handled, back) if ns)) if woken else 0.0
-    samples: dict[str, Sequence[float]] = {
+    return {
         "client_to_controller": timings.handled,
-        "poll": timings.woken,
+        "wake": timings.woken,
         "controller_to_worker": timings.there,
         "worker_gap": timings.gap,
         "worker_to_controller": timings.back,
+        "overrun": [ns for each in timings.over.values() for ns in each],
         "decision_per_event": event,
-        "decision_per_action": per_action if len(event) >= FEWEST else [],
+        "decision_per_action": per_action,
+        "poll": (),
+        "controller_to_client": (),
     }
-    delays = {name: _median(ns) for name, ns in samples.items()}
-    delays |= {
-        "client_to_controller": max(handled - poll, 0.0),
-        "poll": poll,
-        "worker_to_controller": max(back - poll, 0.0),
-    }
-    came = MeasuredDelays(
-        how=f"medians of a live run of its own, {duration_s:g} s, seed {seed}, "
-        f"at most {LOAD:.0%} of the GPUs' time",
-        seed=seed,
-        delays_us=DelaysUs(**{name: round(max(ns, 0.0) / 1e3, 1) for name, ns in delays.items()}),
-        samples={name: len(ns) for name, ns in samples.items() if len(ns) >= FEWEST},
-        over_us={
-            key: round(_median(ns) / 1e3, 1)
-            for key, ns in sorted(timings.over.items())
-            if len(ns) >= FEWEST
-        },
-    )
-    table = msgspec.to_builtins(came)
-    (out / "delays.toml").write_text(tomli_w.dumps(table), encoding="utf-8")
-    return came
 
 
-def _median(ns: Sequence[float]) -> float:
-    """0 where there are too few."""
-    return float(np.median(ns)) if len(ns) >= FEWEST else 0.0
+def _mean_us(ns: Sequence[float]) -> float:
+    return round(max(float(np.mean(ns)), 0.0) / 1e3, 1)
+
+
+def _spread_us(ns: Sequence[float]) -> list[float]:
+    """The means of GROUPS groups, ascending."""
+    ascending = np.sort(np.array(ns, dtype=float))
+    return [_mean_us(group.tolist()) for group in np.array_split(ascending, min(GROUPS, len(ns)))]

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 LIVE: Final = "live.json"
 """What only a live run knows: how punctual it was, and what held for its processes."""
 
+TIMINGS: Final = "timings.json"
+"""Beside it, where they were kept: samples of how long messages and loops took."""
+
 QUANTILES: Final = (0.5, 0.99, 0.999)
 
 
@@ -106,13 +109,18 @@ def run_live(
 
 
 def run_timed(
-    scenario: Scenario, out: Path, policy: str, load: float, progress: Progress | None, box: Box
-) -> "tuple[Timings, bool]":
-    """A live run of one policy for the sake of how long messages and loops take.
+    scenario: Scenario,
+    out: Path,
+    policy: str,
+    progress: Callable[[float], None] | None,
+    box: Box,
+    *,
+    share: float = 1.0,
+) -> "tuple[LiveRun, Timings]":
+    """A live run of one policy that keeps how long messages and loops took.
 
-    load: requests are left out, at random, until the smallest batches would keep the GPUs busy for
-    that share of the time. Returns the timings, and whether the run was interrupted. Raises as
-    `run_live`.
+    share: of the requests that come, the others are left out at random. The timings are also left
+    in OUT/timings.json. Raises as `run_live`.
     """
     check(scenario, box)
     if any(isinstance(workload, Closed) for workload in scenario.spec.workload):
@@ -124,30 +132,32 @@ def run_timed(
     from executor.timed import TimedCluster, Timings
 
     timings = Timings()
-    work_ns = sum(
-        next(iter(scenario.models[model].profile.exec.values())).mean_ns()
-        for _, models, _ in arrivals(scenario).chunks
-        for model in models.tolist()
-    )
-    time_ns = load * scenario.spec.duration_s * 1e9 * scenario.spec.cluster.gpus
     timed = partial(
         TimedCluster,
         timings=timings,
-        share=time_ns / max(work_ns, 1.0),
-        rng=generator(scenario.spec.seed, Purpose.NOISE),
+        share=share,
+        rng=generator(scenario.spec.seed, Purpose.NOISE) if share < 1 else None,
     )
 
     def run_one(choice: PolicyChoice, directory: Path, stopped: threading.Event) -> LiveRun:
         def watch(now_ns: int) -> bool:
             if progress is not None:
-                progress("delays", min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
+                progress(min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
             return stopped.is_set()
 
-        # With a journal, as the runs that are judged: it is part of what an event costs.
-        return _run_one(scenario, choice, directory, watch, True, box, timed)
+        done = _run_one(scenario, choice, directory, watch, True, box, timed)
+        (directory / TIMINGS).write_bytes(msgspec.json.encode(timings))
+        return done
 
     (done,) = each_policy(scenario, out, [policy], run_one)
-    return timings, done.summary.interrupted
+    return done, timings
+
+
+def read_timings(directory: Path) -> "Timings":
+    """What `run_timed` left there. Raises OSError, and msgspec.MsgspecError where it is torn."""
+    from executor.timed import Timings
+
+    return msgspec.json.decode((directory / TIMINGS).read_bytes(), type=Timings)
 
 
 def as_runs(done: Sequence[LiveRun]) -> Runs:
@@ -201,11 +211,11 @@ def check(scenario: Scenario, box: Box) -> None:
                 f"models.{i}.model = {show(models.model)}: on a CPU a model lies in one piece; "
                 'set cluster.memory = "contiguous", which the simulation then has too'
             )
-    delays = spec.cluster.delays_us
-    for name in delays.__struct_fields__:
-        if getattr(delays, name):
+    for name, us in spec.cluster.delays_us.each().items():
+        if any(us):
+            value = f"{us[0]:g}" if len(us) == 1 else f"[{us[0]:g}, ...]"
             raise ScenarioError(
-                f"cluster.delays_us.{name} = {getattr(delays, name):g}: a live run has the delays "
+                f"cluster.delays_us.{name} = {value}: a live run has the delays "
                 "of its machine; leave the key out, or --set it to 0"
             )
 

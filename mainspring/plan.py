@@ -346,7 +346,7 @@ class _Planner:
         reliefs: dict[str, Variant] = {}
         if pages > have:
             reliefs["memory"] = small.variant._replace(name="all models fit", all_fit=True)
-        if any(getattr(delays, name) for name in delays.__struct_fields__):
+        if delays.any():
             reliefs["messages"] = small.variant._replace(name="no delays", no_delays=True)
         reliefs["SLO"] = small.variant._replace(name="twice the SLO", slo=2.0)
         for choice in self.lab.scenario.policies:

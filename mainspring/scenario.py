@@ -32,22 +32,40 @@ NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 
 
+Varying = NotNegative | Annotated[list[NotNegative], Meta(min_length=1)]
+"""Always the same, or one of these each time."""
+
+
 class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the platform adds to the work itself, in microseconds.
 
+    One number is always the same; of several, as they were measured, one is drawn each time.
     poll: how long an event lies in the controller's inbox until its polling loop sees it.
-    worker_gap: idle time of an engine between two actions. decision_*: the controller's own time;
+    wake: how much later it sees that a time has come which the policy asked for.
+    worker_gap: idle time of an engine between two actions. overrun: what loads and batches take
+    beyond a profile that has one number for them. decision_*: the controller's own time;
     while it works, events wait in its inbox.
     """
 
-    client_to_controller: NotNegative = 0.0
+    client_to_controller: Varying = 0.0
     poll: NotNegative = 0.0
-    controller_to_worker: NotNegative = 0.0
-    worker_gap: NotNegative = 0.0
-    worker_to_controller: NotNegative = 0.0
+    wake: Varying = 0.0
+    controller_to_worker: Varying = 0.0
+    worker_gap: Varying = 0.0
+    overrun: Varying = 0.0
+    worker_to_controller: Varying = 0.0
     controller_to_client: NotNegative = 0.0
     decision_per_event: NotNegative = 0.0
     decision_per_action: NotNegative = 0.0
+
+    def each(self) -> dict[str, list[float]]:
+        """What each of them may be."""
+        given = msgspec.structs.asdict(self)
+        return {name: us if isinstance(us, list) else [us] for name, us in given.items()}
+
+    def any(self) -> bool:
+        """Whether there are delays at all."""
+        return any(map(any, self.each().values()))
 
 
 class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -334,6 +352,12 @@ def _check_cluster(document: Document, cluster: ClusterSpec) -> None:
         raise document.error(
             ("cluster", key),
             "is for GPUs with one lane; shared ones vary by themselves (sim/shared.py)",
+        )
+    if cluster.noise != "none" and any(cluster.delays_us.each()["overrun"]):
+        raise document.error(
+            ("cluster", "noise"),
+            "does not go with cluster.delays_us.overrun, which spreads the same durations; "
+            "leave one of them out",
         )
     for i, clock in enumerate(cluster.clocks):
         if clock.gpu is not None and clock.gpu >= cluster.gpus:

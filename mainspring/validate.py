@@ -1,32 +1,37 @@
 """`mainspring validate`: a scenario live, the same in simulation, and whether they agree.
 
     OUT/profile.toml          what its real models cost here, where it has any
-    OUT/delays.toml           what messages and loops cost here (mainspring.delays)
+    OUT/calibration           a live run that measures delays (mainspring.delays)
     OUT/live-1, live-2, ...   the live runs; several give the spread
-    OUT/simulated             the same arrivals in simulation, with those delays
+    OUT/simulated-1, ...      each in simulation, with the delays of the other live runs
+    OUT/delays.toml           those of all live runs together
 
-At several loads each policy has its delays in OUT/POLICY, and its runs in OUT/POLICY/LOAD.
+At several loads each policy has its calibration in OUT/POLICY, and the rest in OUT/POLICY/LOAD.
 Not here: the judgement (mainspring.agreement), how loads are found (mainspring.capacity), and the
 page (mainspring.report.validation).
 """
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from executor.models import SPIN
 from mainspring.agreement import Check, compare, verdict
 from mainspring.capacity import Capacity, find_capacity, scaled
-from mainspring.delays import MeasuredDelays, measure_delays
+from mainspring.delays import MeasuredDelays, measure_delays, sum_of, summed_up
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
-from mainspring.live import Box, run_live
-from mainspring.run import Progress, run
+from mainspring.live import Box, run_timed
+from mainspring.run import Progress, run_alone
 from mainspring.scenario import Scenario
 from mainspring.world import arrivals
+
+if TYPE_CHECKING:
+    from executor.timed import Timings
 
 MEASURED_QUANTILE: Final = 0.9
 MEASURED_LOADS: Final = 100
@@ -41,8 +46,9 @@ class Validation(msgspec.Struct, frozen=True):
     verdict: str
     exit_code: int
     checks: list[Check]
-    delays: MeasuredDelays
-    """What the simulation was given; of several policies, that of the first."""
+    delays: list[MeasuredDelays]
+    """What the simulations were given: those that found each policy's capacity, then those of each
+    of its loads."""
     capacities: list[Capacity] = []
     """Of each policy, where loads were asked for."""
 
@@ -56,7 +62,7 @@ class Validation(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """The delays, the capacities, every check in a line, then the verdict."""
         return "\n".join(
-            [repr(self.delays), *map(repr, self.capacities), *self._lines(), "", self.verdict]
+            [*map(repr, self.delays), *map(repr, self.capacities), *self._lines(), "", self.verdict]
         )
 
     def _lines(self) -> Iterator[str]:
@@ -94,19 +100,20 @@ def validate(
     progress: Progress | None = None,
     box: Box = Box(),  # noqa: B008, it is immutable
 ) -> Validation:
-    """Run one policy live `repeats` times and once in simulation, and compare.
+    """Run one policy live `repeats` times, each of them in simulation, and compare.
 
-    Before that a live run with another seed measures the delays that the simulation is given.
+    A simulation is given the delays that were measured in the other live runs; where there is no
+    other, those of a live run before, with another seed and at low load.
 
     out: a new directory, `runs/NAME-TIME` by default. p99 is judged where the machine has a core
     for each worker beside the controller's. Raises ScenarioError where that cannot be done.
     """
     out = default_out(scenario) if out is None else Path(out)
-    if any((out / name).exists() for name in ("calibration", "live-1", "simulated")):
+    if any((out / name).exists() for name in ("calibration", "live-1", "simulated-1")):
         raise ScenarioError(f"{out} is there already; choose another --out")
-    delays = measure_delays(scenario, out, policy, box, progress)
-    checks = _compared(scenario, out, policy, repeats, delays, progress, box, None)
-    return _judged(checks, delays, [])
+    _, timings = measure_delays(scenario, out, policy, box, progress)
+    checks, delays = _compared(scenario, out, policy, repeats, timings, progress, box, None)
+    return _judged(checks, [delays], [])
 
 
 def validate_loads(
@@ -130,41 +137,65 @@ def validate_loads(
     delays: list[MeasuredDelays] = []
     for policy, home in zip(policies, homes, strict=True):
         home.mkdir(parents=True)
-        delays.append(measure_delays(scenario, home, policy, box, progress))
-        capacity = find_capacity(delays[-1].within(scenario), policy, progress)
+        measured, timings = measure_delays(scenario, home, policy, box, progress)
+        delays.append(measured)
+        capacity = find_capacity(measured.within(scenario), policy, progress)
         capacities.append(capacity)
         for load in loads:
             asked = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
             where = home / f"{load:g}"
-            checks += _compared(asked, where, policy, repeats, delays[-1], progress, box, load)
-    return _judged(checks, delays[0], capacities)
+            came = _compared(asked, where, policy, repeats, timings, progress, box, load)
+            checks += came[0]
+            delays.append(came[1])
+    return _judged(checks, delays, capacities)
 
 
-def _judged(checks: list[Check], delays: MeasuredDelays, capacities: list[Capacity]) -> Validation:
+def _judged(
+    checks: list[Check], delays: list[MeasuredDelays], capacities: list[Capacity]
+) -> Validation:
     words, code = verdict(checks)
     return Validation(words, code, checks, delays, capacities)
 
 
 def _compared(
-    scenario: Scenario, out: Path, policy: str, repeats: int, delays: MeasuredDelays,
+    scenario: Scenario, out: Path, policy: str, repeats: int, calibration: "Timings",
     progress: Progress | None, box: Box, load: float | None,
-) -> list[Check]:  # fmt: skip
-    """Repeated live runs of one load beside its simulation."""
+) -> tuple[list[Check], MeasuredDelays]:  # fmt: skip
+    """Repeated live runs of one load beside its simulation.
+
+    Each live run is simulated with the delays that the others had, and with those of the
+    calibration where they tell too little, as where there is only one.
+    """
+    (choice,) = scenario.choose([policy])
+    label = choice.label
+    at = f" at {load:.0%}" if load is not None else ""
+
+    def report(name: str, share: float) -> None:
+        if progress is not None:
+            progress(f"{label}{at}, {name}", share)
+
     live = [out / f"live-{i + 1}" for i in range(repeats)]
+    took = []
     for directory in live:
-
-        def report(label: str, share: float, name: str = directory.name) -> None:
-            if progress is not None:
-                at = f" at {load:.0%}" if load is not None else ""
-                progress(f"{label}{at}, {name}", share)
-
-        (done,) = run_live(scenario, directory, [policy], report, box=box)
+        done, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
         if done.summary.interrupted:
             raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
-    run(delays.within(scenario), out / "simulated", [policy], progress)
+        took.append(timings)
+    simulated = [out / f"simulated-{i + 1}" for i in range(repeats)]
+    for i, directory in enumerate(simulated):
+        others = sum_of(timings for j, timings in enumerate(took) if j != i)
+        delays = summed_up([others, calibration], f"the live runs but {live[i].name}")
+        report(directory.name, 0.0)
+        run_alone(delays.within(scenario), choice, directory)
+        report(directory.name, 1.0)
+    delays = summed_up(
+        [sum_of(took), calibration],
+        "all live runs; each was simulated with those of the others",
+        label, load,
+    )  # fmt: skip
+    delays.write(out / "delays.toml")
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
-    label = scenario.choose([policy])[0].label
-    return compare(live, out / "simulated", free_core=free_core, policy=label, load=load)
+    return compare(live, simulated, free_core=free_core, policy=label, load=load), delays
 
 
 def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:

@@ -5,7 +5,7 @@ changes no other GPU's durations.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from mainspring.scenario import Model, PolicyChoice, Scenario
+from mainspring.scenario import DelaysUs, Model, PolicyChoice, Scenario
+from profiles import Profile
+from profiles.durations import Durations, Samples
 from results import RunWriter
 from scheduler.journal import Record
 from scheduler.memory import Contiguous
@@ -23,6 +25,7 @@ from scheduler.records import FOREVER, GpuInfo, ModelInfo
 from scheduler.worker import ENGINES
 from sim.answers import Answers
 from sim.cluster import Cluster, Delays, GpuKind, OpenLoop, Truth
+from sim.drawn import Drawn
 from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
 from sim.link import LinkParams, Uplink
@@ -48,6 +51,7 @@ class Purpose(IntEnum):
     INPUTS = 4
     ANSWERS = 5
     NOISE = 6
+    DELAYS = 7
 
 
 def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
@@ -72,15 +76,10 @@ def build_world(
         gpus=gpus,
         models=models,
         costs=[
-            ModelCost(info.pages, model.profile.load, model.profile.exec)
+            _cost(info.pages, model.profile, delays.each()["overrun"])
             for info, model in zip(models, scenario.models, strict=True)
         ],
-        delays=Delays(
-            **{
-                f"{name}_ns": round(getattr(delays, name) * 1e3)
-                for name in delays.__struct_fields__
-            }
-        ),
+        delays=_constant(delays),
         arrivals=arrivals(scenario),
         clients=closed_clients(scenario),
         uplinks=_uplinks(scenario),
@@ -90,6 +89,7 @@ def build_world(
         record=record,
         keys=_inputs(scenario),
         truth=_truth(scenario),
+        drawn=_drawn(delays, generator(seed, Purpose.DELAYS)),
         gpu_kind=_gpu_kinds(scenario),
         link=None
         if cluster.link is None
@@ -100,6 +100,37 @@ def build_world(
             input_bytes=tuple(model.input_bytes for model in models),
         ),
     )
+
+
+def _constant(delays: DelaysUs) -> Delays:
+    """Those that are always the same; a duration's overrun is none of the cluster's."""
+    us = {name: each[0] for name, each in delays.each().items() if len(each) == 1}
+    us.pop("overrun", None)
+    return Delays(**{f"{name}_ns": round(one * 1e3) for name, one in us.items()})
+
+
+def _drawn(delays: DelaysUs, rng: np.random.Generator) -> Drawn | None:
+    """The others; None where there are none."""
+    us = {name: each for name, each in delays.each().items() if len(each) > 1}
+    us.pop("overrun", None)
+    return Drawn({name: _samples(each) for name, each in us.items()}, rng) if us else None
+
+
+def _cost(pages: int, profile: Profile, overrun_us: Sequence[float]) -> ModelCost:
+    """What a model costs: its profile, and the overrun where that has one number."""
+
+    def over(durations: Durations) -> Durations:
+        if durations.constant_ns is None or not any(overrun_us):
+            return durations
+        return _samples([durations.constant_ns / 1e3 + us for us in overrun_us])
+
+    exec = {batch: over(durations) for batch, durations in profile.exec.items()}
+    return ModelCost(pages, over(profile.load), exec)
+
+
+def _samples(us: Sequence[float]) -> Samples:
+    """Microseconds to draw from. Samples have no 0: what takes no time takes a nanosecond."""
+    return Samples(tuple(max(1, round(one * 1e3)) for one in us))
 
 
 def _gpu_kinds(scenario: Scenario) -> GpuKind | list[GpuKind]:

@@ -6,7 +6,8 @@
 
 The controller is a server with an inbox: an event waits until the polling loop sees it
 (`poll_ns`) and until the controller is free; what the policy emits leaves after the decision's
-cost. Everything else is a fixed delay. Time is SimPy's, in integer nanoseconds.
+cost. Everything else is a delay, fixed or drawn for each message (`sim/drawn.py`); on one way
+nothing overtakes. Time is SimPy's, in integer nanoseconds.
 
 This is the hot path: one SimPy event a request and a handful an action, callbacks in place of
 processes (see `benchmarks/`).
@@ -41,7 +42,8 @@ from scheduler.records import (
 from scheduler.rows import Sink, write_action, write_ended, write_unfinished
 from sim.answers import Answers
 from sim.clock import Clock
-from sim.gpu import ModelCost, SimGpu
+from sim.drawn import Drawn
+from sim.gpu import ModelCost, SimGpu, Stream
 from sim.link import Link, LinkParams, Uplink
 from sim.trouble import Trouble
 from workloads.closed import MIN_RETRY_NS, Client
@@ -53,6 +55,8 @@ class Delays(NamedTuple):
     client_to_controller_ns: int = 0
     poll_ns: int = 0
     """How long an event lies in the inbox until the controller's loop looks there."""
+    wake_ns: int = 0
+    """How much later than that a moment is noticed that the policy asked for."""
     controller_to_worker_ns: int = 0
     worker_gap_ns: int = 0
     """How long an engine is idle between two actions."""
@@ -97,13 +101,16 @@ class Gpu(Protocol):
 
 
 GpuKind = Callable[
-    [Clock, int, Sequence[ModelCost], int, np.random.Generator, Callable[[Result], None]], Gpu
+    [Clock, int, Sequence[ModelCost], int | Stream, np.random.Generator, Callable[[Result], None]],
+    Gpu,
 ]
 
 
-def _rows(chunk: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Iterator[tuple[int, int, int]]:
-    times, models, streams = chunk
-    return zip(times.tolist(), models.tolist(), streams.tolist(), strict=True)
+def _rows(
+    chunk: tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> Iterator[tuple[int, int, int, int]]:
+    inbox, (sent, models, streams) = chunk
+    return zip(inbox.tolist(), sent.tolist(), models.tolist(), streams.tolist(), strict=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -118,6 +125,7 @@ class Cluster:
     link: what batches' inputs go over; without it they take no time.
     truth: what models say to the requests, for policies that choose among them.
     uplinks: by client, what it shares with others, and how long its input takes there, in ns.
+    drawn: what varies of the delays, and comes on top of the constant part in `delays`.
     """
 
     def __init__(
@@ -138,6 +146,7 @@ class Cluster:
         link: LinkParams | None = None,
         truth: Truth | None = None,
         uplinks: Mapping[int, tuple[Uplink, int]] = MappingProxyType({}),
+        drawn: Drawn | None = None,
     ) -> None:
         self.env = Clock()
         self._truth = truth
@@ -152,13 +161,15 @@ class Cluster:
         self.arrived = 0
         """Requests that clients have sent."""
         self._delays = delays
+        self._drawn = drawn
         self._arrivals = arrivals
         self._clients = {client.id: client for client in clients}
         self._uplinks = uplinks
         self._sink = sink
         kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
+        gap = drawn.worker_gap if drawn and drawn.worker_gap else delays.worker_gap_ns
         self._make_gpu = [
-            partial(kind, self.env, gpu.pages, costs, delays.worker_gap_ns, rng, self._report)
+            partial(kind, self.env, gpu.pages, costs, gap, rng, self._report)
             for kind, gpu, rng in zip(kinds, gpus, rngs, strict=True)
         ]
         self._gpus: list[Gpu] = [make() for make in self._make_gpu]
@@ -170,6 +181,9 @@ class Cluster:
         self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
         self._result_ns = delays.worker_to_controller_ns + delays.poll_ns
         self._has_cost = bool(delays.decision_per_event_ns or delays.decision_per_action_ns)
+        # By GPU, when its last message arrives: where delays vary, none may overtake another.
+        self._last_there_ns = [0] * len(gpus)
+        self._last_back_ns = [0] * len(gpus)
 
     def run(self, end_ns: int, drain_ns: int) -> None:
         """Run until every request that arrives before end_ns has ended, or drain_ns after it.
@@ -179,10 +193,11 @@ class Cluster:
         env = self.env
         self.controller.start(env.now)
         self._settle(env.now)
-        # One after the other, time in ns, model, stream, without a step of Python's in between.
+        # One after the other, without a step of Python's in between: when it comes to the inbox and
+        # when it was sent, in ns, its model and its stream.
         # (A generator expression in place of `map` becomes a list of the whole run if compiled.)
-        self._coming: Iterator[tuple[int, int, int]] = chain.from_iterable(
-            map(_rows, self._arrivals.chunks)
+        self._coming: Iterator[tuple[int, int, int, int]] = chain.from_iterable(
+            map(_rows, self._in_inbox(self._arrivals.chunks))
         )
         self._expect()
         for client in self._clients.values():
@@ -195,11 +210,24 @@ class Cluster:
 
     # ---- clients
 
+    def _in_inbox(
+        self, chunks: Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+        """When each request comes to the inbox, with its chunk."""
+        last_ns = 0
+        for chunk in chunks:
+            times_ns = chunk[0] + self._to_inbox_ns
+            if self._drawn is not None and self._drawn.client_to_controller and len(times_ns):
+                times_ns += self._drawn.client_to_controller.draw_ns(len(times_ns))
+                times_ns = np.maximum(np.maximum.accumulate(times_ns), last_ns)
+                last_ns = times_ns[-1]
+            yield times_ns, chunk
+
     def _expect(self) -> None:
         """Call for the first request of the open loop."""
         self._next = coming = next(self._coming, None)
         if coming is not None:
-            self._call_for_next(coming[0] + self._to_inbox_ns)
+            self._call_for_next(coming[0])
 
     def _call_for_next(self, at_ns: int) -> None:
         """At one instant what a worker or the controller has to say comes before new requests:
@@ -209,14 +237,13 @@ class Cluster:
     def _arrivals_due(self, now_ns: int) -> None:
         """Hand over a request, and those behind it until something else happens."""
         assert self._next is not None
-        self._arrive(now_ns, *self._next)
+        self._arrive(*self._next)
         for coming in self._coming:
-            at_ns = coming[0] + self._to_inbox_ns
-            if not self.env.skip_to(at_ns):
+            if not self.env.skip_to(coming[0]):
                 self._next = coming
-                self._call_for_next(at_ns)
+                self._call_for_next(coming[0])
                 return
-            self._arrive(at_ns, *coming)
+            self._arrive(*coming)
 
     def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
         """A request that was sent at at_ns has come to the inbox."""
@@ -240,6 +267,8 @@ class Cluster:
                 uplink, input_ns = self._uplinks[client.id]
                 at_ns = uplink.through_ns(at_ns, input_ns)
             delay_ns = at_ns + self._to_inbox_ns - self.env.now
+            if self._drawn is not None and self._drawn.client_to_controller:
+                delay_ns += self._drawn.client_to_controller.next_ns()
             self.env.call_last_in(delay_ns, partial(self._ask, client, at_ns))
 
     def _ask(self, client: Client, at_ns: int, now_ns: int) -> None:
@@ -303,14 +332,16 @@ class Cluster:
         if out.wakes:
             for at_ns, key in out.wakes:
                 self._wakes[key] = at_ns
-                delay_ns = at_ns + delays.poll_ns - now_ns
+                delay_ns = at_ns + delays.poll_ns + delays.wake_ns - now_ns
+                if self._drawn is not None and self._drawn.wake:
+                    delay_ns += self._drawn.wake.next_ns()
                 self.env.call_in(delay_ns, partial(self._wake, at_ns, key))
             out.wakes.clear()
 
     def _send(self, now_ns: int, cost_ns: int) -> None:
         """Send the actions that the policy has emitted."""
-        delay_ns = cost_ns + self._delays.controller_to_worker_ns
         sent_ns = now_ns + cost_ns
+        delay_ns = cost_ns + self._there_ns()
         for gpu, action in self._out.sent:
             self._sent_ns[action.id] = sent_ns
             if self._link is not None:
@@ -318,11 +349,29 @@ class Cluster:
                     self.env.call_in(cost_ns, partial(self._over_link, gpu, action))
                 else:
                     self._link.send(now_ns, gpu, action)
+            elif self._drawn is not None:
+                self._last_there_ns[gpu] = max(now_ns + delay_ns, self._last_there_ns[gpu])
+                left_ns = self._last_there_ns[gpu] - now_ns
+                self.env.call_in(left_ns, partial(self._deliver, gpu, action))
             elif delay_ns:
                 self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
             else:
                 self._gpus[gpu].submit(now_ns, action)
         self._out.sent.clear()
+
+    def _there_ns(self) -> int:
+        """How long a message to a worker takes. All that one decision emits goes together."""
+        there_ns = self._delays.controller_to_worker_ns
+        if self._drawn is not None and self._drawn.controller_to_worker:
+            there_ns += self._drawn.controller_to_worker.next_ns()
+        return there_ns
+
+    def _back_ns(self) -> int:
+        """How long a result takes until the controller looks at it."""
+        back_ns = self._result_ns
+        if self._drawn is not None and self._drawn.worker_to_controller:
+            back_ns += self._drawn.worker_to_controller.next_ns()
+        return back_ns
 
     def _tell_truth(self, truth: Truth, ended: Sequence[Ended], end_ns: int) -> None:
         """Clients say what would have been right, to answers and to defaults alike."""
@@ -350,8 +399,7 @@ class Cluster:
 
     def _through(self, gpu: int, action: Action) -> None:
         """All of an action is through the link."""
-        delay_ns = self._delays.controller_to_worker_ns
-        self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
+        self.env.call_in(self._there_ns(), partial(self._deliver, gpu, action))
 
     def _unsent(self, action: Action) -> None:
         """An action was not sent, and the controller learns of it."""
@@ -372,8 +420,14 @@ class Cluster:
         if self._truth is not None:
             self._say(self._truth, result)
         sent_ns = self._sent_ns.pop(action.id)
-        write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
-        self.env.call_in(self._result_ns, partial(self._receive, result))
+        gpu = self._out.gpu_of_lane[action.lane]
+        write_action(self._sink, result, gpu, sent_ns)
+        delay_ns = self._result_ns
+        if self._drawn is not None:
+            now_ns = self.env.now
+            self._last_back_ns[gpu] = max(now_ns + self._back_ns(), self._last_back_ns[gpu])
+            delay_ns = self._last_back_ns[gpu] - now_ns
+        self.env.call_in(delay_ns, partial(self._receive, result))
 
     def _say(self, truth: Truth, result: Result) -> None:
         """Put into a result what the model says."""

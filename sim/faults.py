@@ -132,6 +132,7 @@ class FaultyCluster(Cluster):
 
     def _send(self, now_ns: int, cost_ns: int) -> None:
         sent_ns = now_ns + cost_ns
+        message_ns = self._there_ns()
         for gpu, action in self._out.sent:
             self._sent_ns[action.id] = sent_ns
             self._outstanding[action.id] = (gpu, action)
@@ -141,7 +142,7 @@ class FaultyCluster(Cluster):
                 missed_ns = _second_heartbeat_ns(sent_ns) + self._result_ns
                 self.env.call_in(missed_ns - now_ns, partial(self._is_missed, action))
                 continue
-            there_ns = sent_ns + self._delays.controller_to_worker_ns + link.extra_ns(sent_ns)
+            there_ns = sent_ns + message_ns + link.extra_ns(sent_ns)
             link.last_there_ns = there_ns = max(there_ns, link.last_there_ns)
             if there_ns > now_ns:
                 self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
@@ -161,7 +162,7 @@ class FaultyCluster(Cluster):
             self._say(self._truth, result)
         now_ns = self.env.now
         link = self._links[self._out.gpu_of_lane[result.action.lane]]
-        back_ns = now_ns + self._result_ns + link.extra_ns(now_ns)
+        back_ns = now_ns + self._back_ns() + link.extra_ns(now_ns)
         if link.results_to_lose:
             link.results_to_lose -= 1
             # Sent again, and again after what was sent meanwhile.

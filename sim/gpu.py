@@ -46,12 +46,16 @@ class Stream:
             self._block.reverse()
         return self._block.pop()
 
+    def draw_ns(self, n: int) -> np.ndarray:
+        """The next n, shape (n,)."""
+        return self._durations.draw_ns(self._rng, n)
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SimGpu:
     """One GPU. `report` is called with each result at the moment it is known to the worker.
 
-    gap_ns: an engine stays idle this long between two actions.
+    gap: an engine stays idle this long between two actions, in ns.
     memory: makes the memory for so many pages, where it matters on which a model lies.
     """
 
@@ -60,7 +64,7 @@ class SimGpu:
         clock: Clock,
         pages: int,
         costs: Sequence[ModelCost],
-        gap_ns: int,
+        gap: int | Stream,
         rng: np.random.Generator,
         report: Callable[[Result], None],
         memory: Callable[[int], Memory] | None = None,
@@ -72,7 +76,7 @@ class SimGpu:
         """What is wrong with it, where a scenario has faults."""
         self._clock = clock
         self._costs = costs
-        self._gap_ns = gap_ns
+        self._gap = gap
         self._rng = rng
         self._report = report
         self._free_ns = [0] * len(ENGINES)
@@ -116,7 +120,7 @@ class SimGpu:
             if self.trouble is not None and engine is Engine.EXEC:
                 duration_ns = self.trouble.slowed(now_ns, duration_ns)
             self._start_ns[engine] = now_ns
-            self._free_ns[engine] = now_ns + duration_ns + self._gap_ns
+            self._free_ns[engine] = now_ns + duration_ns + next_ns(self._gap)
             self._clock.call_in(duration_ns, self._finished[engine])
             return
 
@@ -128,7 +132,7 @@ class SimGpu:
                 why = trouble.batch_ends()
             elif now_ns < trouble.stalled_until_ns:
                 left_ns = trouble.stalled_until_ns - now_ns
-                self._free_ns[engine] = now_ns + left_ns + self._gap_ns
+                self._free_ns[engine] = now_ns + left_ns + next_ns(self._gap)
                 self._clock.call_in(left_ns, self._finished[engine])
                 return
         start_ns = self._start_ns[engine]
@@ -153,6 +157,11 @@ class SimGpu:
             duration = Stream(durations, self._rng) if constant_ns is None else constant_ns
             self._duration_ns[key] = duration
         return duration if isinstance(duration, int) else duration.next_ns()
+
+
+def next_ns(delay: int | Stream) -> int:
+    """A delay that may vary."""
+    return delay if isinstance(delay, int) else delay.next_ns()
 
 
 def nobody_hears(result: Result) -> None:

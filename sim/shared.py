@@ -26,7 +26,7 @@ from scheduler.memory import Memory
 from scheduler.records import Action, Infer, Result, Status, Unload, Why
 from scheduler.worker import Engine, Residence, Worker
 from sim.clock import Clock
-from sim.gpu import ModelCost, Stream, nobody_hears
+from sim.gpu import ModelCost, Stream, next_ns, nobody_hears
 from sim.trouble import Trouble
 
 BLOCK = 256
@@ -61,7 +61,7 @@ class _Flight:
 class SharedGpu:
     """The arguments of `sim.gpu.SimGpu`, and how sharing is.
 
-    gaps: by model, how long a lane stays idle after a batch of a size, in ns; instead of gap_ns.
+    gaps: by model, how long a lane stays idle after a batch of a size, in ns; instead of gap.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SharedGpu:
         clock: Clock,
         pages: int,
         costs: Sequence[ModelCost],
-        gap_ns: int,
+        gap: int | Stream,
         rng: np.random.Generator,
         report: Callable[[Result], None],
         sharing: Sharing | None = None,
@@ -83,7 +83,7 @@ class SharedGpu:
         """What is wrong with it, where a scenario has faults."""
         self._clock = clock
         self._costs = costs
-        self._gap_ns = gap_ns
+        self._gap = gap
         self._gaps = gaps
         self._rng = rng
         self._report = report
@@ -203,7 +203,7 @@ class SharedGpu:
         flight = self._flights.pop(lane)
         self._plan(now_ns)
         action, start_ns = flight.action, flight.start_ns
-        gap_ns = self._gaps[action.model](action.batch) if self._gaps else self._gap_ns
+        gap_ns = self._gaps[action.model](action.batch) if self._gaps else next_ns(self._gap)
         if gap_ns:
             self._closed.add(lane)
             self._clock.call_in(gap_ns, partial(self._open, lane))

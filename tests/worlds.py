@@ -18,6 +18,7 @@ from scheduler.records import (
     Outcome,
 )
 from sim.cluster import Cluster, Delays, OpenLoop
+from sim.drawn import Drawn
 from sim.faults import FaultyCluster
 from sim.gpu import ModelCost, SimGpu
 from workloads import Client
@@ -175,6 +176,7 @@ def run(
     link: Any = None,
     truth: Any = None,
     faults: Sequence[Fault] = (),
+    drawn: Drawn | None = None,
 ) -> World:
     """Run a policy. arrivals: (ms, model) pairs, or arrays of times in ns and models.
 
@@ -209,6 +211,7 @@ def run(
         gpu_kind=gpu_kind,
         link=link,
         truth=truth,
+        drawn=drawn,
     )
     cluster.run(round(end_s * 1e9), round(drain_s * 1e9))
     return World(cluster, sink)

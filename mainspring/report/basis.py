@@ -98,12 +98,15 @@ def _assumptions(case: Case) -> Iterator[str]:
         f"{words(str(fault.__struct_config__.tag))} at {fault.at_s:g} s" for fault in spec.faults
     ]
     yield f"What goes wrong: {', '.join(faults)}." if faults else "No GPU fails."
-    delays = cluster.delays_us
-    named = {name: getattr(delays, name) for name in delays.__struct_fields__}
     if not case.live:
-        found = [f"{words(name)} {us:g}" for name, us in named.items() if us]
+        found = [
+            f"{words(name)} {us[0]:g}" if len(us) == 1 else
+            f"{words(name)} {min(us):g} to {max(us):g}, {sum(us) / len(us):.4g} on average"
+            for name, us in cluster.delays_us.each().items() if any(us)
+        ]  # fmt: skip
         yield (
-            f"Delays in microseconds, always the same: {', '.join(found)}; all others 0."
+            f"Delays in microseconds: {'; '.join(found)}. All others are 0; what has one number is "
+            "always the same."
             if found
             else "Messages and decisions take no time."
         )

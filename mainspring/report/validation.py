@@ -73,14 +73,14 @@ def _section(i: int, title: str, checks: Sequence[Check], out: Path) -> Section:
     if first.load is not None:
         out = out / first.policy / f"{first.load:g}"
     live = sorted(out.glob("live-*"), key=lambda path: int(path.name.partition("-")[2]))
-    runs = {"simulated": out / "simulated", "live": live[0]}
+    runs = {"simulated": out / "simulated-1", "live": live[0]}
     key = f"load-{i}"
     items: list[Item] = [
         chart(
             "Latency: share of requests answered within a time",
             latency_cdf(runs, size=SIZE, title=""),
             f"{key}-latency",
-            "The first live run beside the simulation of the same arrivals.",
+            "The first live run beside its simulation, of the same arrivals.",
         ),
         chart(
             "Requests in the system, over time",
@@ -123,10 +123,11 @@ def _part(value: float | None, relative: bool) -> str:
 
 def _given(came: Validation) -> Section:
     lead = (
-        "What the simulation was given: the profile, the arrivals of the live runs, and the delays "
-        "of this machine from a live run of its own with another seed."
+        "What the simulation was given: the profile, the arrivals of the live runs, and delays of "
+        "this machine that were measured in other live runs than the one that is simulated."
     )
-    lines = repr(came.delays).splitlines() + [repr(capacity) for capacity in came.capacities]
+    given = [*map(repr, came.delays), *map(repr, came.capacities)]
+    lines = [line for text in given for line in text.splitlines()]
     items: list[Item] = [Lines([line.strip() for line in lines])]
     for capacity in came.capacities:
         items.append(

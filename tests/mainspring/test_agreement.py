@@ -42,14 +42,14 @@ def grades(checks: list[Check]) -> dict[str, Grade]:
 
 def test_equal_runs_are_to_be_trusted(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10), run_one(tmp_path / "sim", 10)
-    checks = compare([live], simulated, free_core=True)
+    checks = compare([live], [simulated], free_core=True)
     assert verdict(checks) == ("trust", 0)
     assert grades(checks)["replay"] is Grade.GOOD
 
 
 def test_a_device_slower_than_its_profile_is_named(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 12), run_one(tmp_path / "sim", 10)
-    checks = compare([live], simulated, free_core=True)
+    checks = compare([live], [simulated], free_core=True)
     assert verdict(checks) == ("do not trust", 5)
     execution = next(check for check in checks if check.name == "execution of batch 1, ms")
     assert execution.difference == pytest.approx(0.2)
@@ -58,20 +58,48 @@ def test_a_device_slower_than_its_profile_is_named(tmp_path: Path) -> None:
 
 def test_two_saturated_servers_agree_with_care(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10, 140), run_one(tmp_path / "sim", 10, 140)
-    assert verdict(compare([live], simulated, free_core=True)) == ("trust with care", 4)
+    assert verdict(compare([live], [simulated], free_core=True)) == ("trust with care", 4)
 
 
 def test_a_server_that_alone_falls_behind_is_a_wrong_model(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 16, 80), run_one(tmp_path / "sim", 10, 80)
-    checks = compare([live], simulated, free_core=True)
+    checks = compare([live], [simulated], free_core=True)
     (backlog,) = (check for check in checks if check.name.startswith("growth"))
     assert backlog.grade is Grade.BAD
     assert "only the live server" in backlog.reason
 
 
+def test_a_server_at_the_edge_of_saturation_is_no_wrong_model(tmp_path: Path) -> None:
+    """1% slower: on one side of the limit live, on the other in simulation."""
+    live, simulated = run_one(tmp_path / "live", 10.1, 104), run_one(tmp_path / "sim", 10, 104)
+    checks = compare([live], [simulated], free_core=True, policy="fifo", load=1.3)
+    (backlog,) = (check for check in checks if check.name.startswith("growth"))
+    assert backlog.live is not None
+    assert backlog.simulated is not None
+    assert backlog.live > 0.05 > backlog.simulated
+    assert backlog.grade is Grade.GOOD
+
+
+def test_two_servers_that_fall_behind_at_different_rates_are_told_apart(tmp_path: Path) -> None:
+    live, simulated = run_one(tmp_path / "live", 12, 140), run_one(tmp_path / "sim", 10, 140)
+    checks = compare([live], [simulated], free_core=True, policy="fifo", load=1.3)
+    (backlog,) = (check for check in checks if check.name.startswith("growth"))
+    assert backlog.grade is Grade.BAD
+    assert "not equally fast" in backlog.reason
+    assert grades(checks)["answers, 1/s"] is Grade.BAD
+
+
+def test_several_simulations_count_by_their_mean(tmp_path: Path) -> None:
+    live = run_one(tmp_path / "live", 10)
+    simulated = [run_one(tmp_path / f"sim-{ms}", ms) for ms in (9.5, 10.5)]
+    checks = compare([live], simulated, free_core=True)
+    (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
+    assert execution.simulated == pytest.approx(10)
+
+
 def test_a_load_beyond_capacity_is_saturated_as_was_asked_for(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10, 140), run_one(tmp_path / "sim", 10, 140)
-    checks = compare([live], simulated, free_core=True, policy="fifo", load=1.3)
+    checks = compare([live], [simulated], free_core=True, policy="fifo", load=1.3)
     assert verdict(checks) == ("trust", 0)
     assert {(check.policy, check.load) for check in checks} == {("fifo", 1.3)}
 
@@ -80,7 +108,7 @@ def test_a_spread_of_repeats_that_is_wider_than_the_tolerance_is_what_is_allowed
     tmp_path: Path,
 ) -> None:
     live = [run_one(tmp_path / f"live-{ms}", ms) for ms in (9.2, 11.2)]
-    checks = compare(live, run_one(tmp_path / "sim", 10), free_core=True)
+    checks = compare(live, [run_one(tmp_path / "sim", 10)], free_core=True)
     (p50,) = (check for check in checks if check.name == "latency p50, ms")
     assert p50.spread is not None
     assert p50.spread > 0.05
@@ -117,7 +145,7 @@ def test_bug_exe_11_what_was_admitted_is_not_goodput_and_the_profile_does_not_ho
     summary = read_summary(live)
     assert (summary.arrivals, summary.slo_in_time) == (100, 70)
     for load in (0.5, 0.9):
-        checks = compare([live], simulated, free_core=True, policy="fifo", load=load)
+        checks = compare([live], [simulated], free_core=True, policy="fifo", load=load)
         (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
         assert execution.load == load
         assert execution.difference == pytest.approx(1.5 / 0.96 - 1)
@@ -130,19 +158,19 @@ def test_bug_exe_11_what_was_admitted_is_not_goodput_and_the_profile_does_not_ho
 
 def test_goodput_that_the_simulation_does_not_have_at_all_is_judged(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10), run_one(tmp_path / "sim", 300)
-    checks = compare([live], simulated, free_core=True)
+    checks = compare([live], [simulated], free_core=True)
     assert next(check for check in checks if check.name.startswith("goodput")).simulated == 0
     assert grades(checks)["goodput, 1/s"] is Grade.BAD
-    both = compare([simulated], simulated, free_core=True)
+    both = compare([simulated], [simulated], free_core=True)
     assert grades(both)["goodput, 1/s"] is Grade.GOOD
 
 
 def test_other_arrivals_are_no_comparison(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10, seed=2), run_one(tmp_path / "sim", 10)
-    assert grades(compare([live], simulated, free_core=True))["same arrivals"] is Grade.BAD
+    assert grades(compare([live], [simulated], free_core=True))["same arrivals"] is Grade.BAD
 
 
 def test_p99_is_only_shown_where_no_core_is_free(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10.5), run_one(tmp_path / "sim", 10)
-    checks = compare([live], simulated, free_core=False)
+    checks = compare([live], [simulated], free_core=False)
     assert grades(checks)["latency p99, ms"] is Grade.SHOWN

@@ -60,6 +60,18 @@ MISTAKES = {
         ("pages = 64", "pages = 64\n[cluster.delays_us]\npol = 3"),
         "small.toml, line 11: cluster.delays_us.pol: unknown key; did you mean poll?",
     ),
+    "a delay that is drawn from nothing": (
+        ("pages = 64", "pages = 64\n[cluster.delays_us]\nwake = []"),
+        "small.toml, line 11: cluster.delays_us.wake",
+    ),
+    "a delay below 0 among others": (
+        ("pages = 64", "pages = 64\n[cluster.delays_us]\nwake = [1, -2.0]"),
+        "small.toml, line 11: cluster.delays_us.wake",
+    ),
+    "two things that spread the same durations": (
+        ("pages = 64", 'pages = 64\nnoise = "v100"\n[cluster.delays_us]\noverrun = [1, 2]'),
+        "small.toml, line 10: cluster.noise: does not go with cluster.delays_us.overrun",
+    ),
     "a misspelled parameter of a policy": (
         ("[policy.clockwork]", "[policy.clockwork]\nbufer_ms = 3"),
         "small.toml, line 20: policy.clockwork.bufer_ms: unknown key; did you mean buffer_ms?",

@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli import main
+from mainspring.delays import summed_up
+from mainspring.live import read_timings
 
 pytest.importorskip("zmq", reason="live runs need pip install 'mainspring[executor]'")
+from executor.timed import Timings
+
 pytestmark = pytest.mark.usefixtures("without_pictures")
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "live.toml"
 
@@ -40,7 +44,7 @@ def test_loads_are_shares_of_a_capacity_that_it_finds_and_the_page_shows_them(
     }  # fmt: skip
     for load in (0.1, 0.2):
         folder = tmp_path / "v" / "clockwork" / f"{load:g}"
-        for name in ("live-1", "simulated"):
+        for name in ("live-1", "simulated-1"):
             asked = tomllib.loads((folder / name / "scenario.toml").read_text())
             assert asked["workload"][0]["rate_rps"] == pytest.approx(
                 load * capacity["rps"] * 250 / capacity["own_rps"]
@@ -76,26 +80,48 @@ def test_a_wrong_policy_is_told_before_anything_runs(
     assert not (tmp_path / "v").exists()
 
 
-def test_the_simulation_has_delays_that_were_measured_in_another_run(
+def test_a_simulation_has_delays_that_were_measured_in_other_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["--set", "duration_s=1", "--set", "warmup_s=0.2", "--set", "workload.0.rate_rps=50"]
     with pytest.raises(SystemExit):
-        main(["validate", str(SCENARIO), "--loads", "own", "--repeats", "1", "--json", *settings,
+        main(["validate", str(SCENARIO), "--loads", "own", "--repeats", "2", "--json", *settings,
               "--out", str(tmp_path / "v")])  # fmt: skip
-    measured = json.loads(capsys.readouterr().out)["delays"]
-    simulated, live, calibration = (
-        tomllib.loads((tmp_path / "v" / name / "scenario.toml").read_text())
-        for name in ("simulated", "live-1", "calibration")
+    (measured,) = json.loads(capsys.readouterr().out)["delays"]
+    names = ("live-1", "live-2", "simulated-1", "simulated-2", "calibration")
+    first, second, one, two, calibration = (
+        tomllib.loads((tmp_path / "v" / name / "scenario.toml").read_text()) for name in names
     )
-    given = measured["delays_us"]
-    assert simulated["cluster"]["delays_us"] == given
-    assert not any(live["cluster"]["delays_us"].values())
-    assert calibration["seed"] == measured["seed"] != live["seed"] == simulated["seed"]
-    assert tomllib.loads((tmp_path / "v" / "delays.toml").read_text())["delays_us"] == given
-    assert measured["samples"]["controller_to_worker"] >= 10
+    assert calibration["seed"] != first["seed"] == second["seed"] == one["seed"] == two["seed"]
+    for live in (first, second, calibration):
+        assert not any(live["cluster"]["delays_us"].values())
+
+    given = [each["cluster"]["delays_us"]["worker_to_controller"] for each in (one, two)]
+    took = [read_timings(tmp_path / "v" / name).back for name in ("live-1", "live-2")]
+    assert measured["samples"]["worker_to_controller"] == sum(map(len, took)) >= 20
+    for us, ns in zip(given, reversed(took), strict=True):  # each has the other's
+        assert len(us) == min(50, len(ns))
+        assert us == sorted(us)
+        # Groups differ by one in size; the lowest and highest are means of what they hold.
+        assert min(ns) / 1e3 - 0.1 <= us[0] <= us[-1] <= max(ns) / 1e3 + 0.1
+    told = tomllib.loads((tmp_path / "v" / "delays.toml").read_text())
+    assert told["delays_us"] == measured["delays_us"]
     # Generous: a message takes some time, and less than a second on any machine.
-    assert 0 < given["controller_to_worker"] < 1e6
-    assert 0 < given["worker_to_controller"] + given["poll"] < 1e6
-    assert all(0 <= us < 1e6 for us in given.values())
-    assert all(us >= 0 for us in measured["over_us"].values())  # spinning never ends early
+    for name in ("client_to_controller", "controller_to_worker", "worker_to_controller"):
+        assert all(0 < us < 1e6 for us in measured["delays_us"][name])
+
+
+def test_a_spread_keeps_the_mean_of_what_was_measured() -> None:
+    back = [1_000 * i for i in range(1, 101)]
+    spread = summed_up([Timings(back=back), Timings(back=[1] * 50)], "made up").delays_us
+    assert isinstance(spread.worker_to_controller, list)
+    assert spread.worker_to_controller[:2] == [1.5, 3.5]
+    assert sum(spread.worker_to_controller) / 50 == pytest.approx(50.5)
+    assert spread.worker_gap == 0
+
+
+def test_what_a_run_has_too_little_of_comes_of_the_next() -> None:
+    few, enough = Timings(gap=[5_000] * 9), Timings(gap=[7_000] * 10)
+    came = summed_up([few, enough], "made up")
+    assert came.delays_us.worker_gap == [7.0] * 10
+    assert came.samples == {"worker_gap": 10}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mainspring import build_scenario, load_scenario
+from mainspring import run as mainspring_run
 from mainspring.scenario import ScenarioError
 from mainspring.trials import Variant, changed
 from mainspring.world import (
@@ -17,6 +18,7 @@ from mainspring.world import (
     generator,
     quiet_collector,
 )
+from results import read_actions
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, Reason, Status
 from tests.sim.test_cluster import Script
@@ -43,7 +45,7 @@ def test_a_stream_never_changes_from_one_version_to_the_next():
     sequence = np.random.SeedSequence(1, spawn_key=(0, 0))
     expected = np.random.Generator(np.random.PCG64(sequence)).integers(2**62, size=4).tolist()
     assert draws(1, Purpose.ARRIVALS, 0) == expected
-    assert [purpose.value for purpose in Purpose] == [0, 1, 3, 4, 5, 6]
+    assert [purpose.value for purpose in Purpose] == [0, 1, 3, 4, 5, 6, 7]
 
 
 class Sink:
@@ -90,6 +92,19 @@ def test_a_workloads_slo_goes_before_its_models(write):
     assert {row[4] for row in open_loop} == {FOREVER}
     assert {row[4] - row[3] for row in closed} == {9_000_000}
     assert {row[2] for row in closed} == {2, 3, 4, 5, 6, 7}  # two clients a model, after the loops
+
+
+def test_delays_that_vary_are_drawn_and_written_down(write, tmp_path):
+    us = "[cluster.delays_us]\nworker_to_controller = [0, 20, 70.5]\noverrun = [0, 1000]"
+    scenario = load_scenario(write(("pages = 64", f"pages = 64\n{us}")))
+    run = mainspring_run(scenario, tmp_path / "run", ["fifo"])["fifo"]
+    actions = read_actions(run.directory).to_pydict()
+    took = zip(actions["type"], actions["batch"], actions["duration_ns"], strict=True)
+    batches = [ns for kind, batch, ns in took if kind == "infer" and batch == 1]
+    plain_ns = scenario.models[0].profile.exec[1].estimate_ns()
+    assert set(batches) == {plain_ns, plain_ns + 1_000_000}
+    again = mainspring_run(load_scenario(run.directory), tmp_path / "again", ["fifo"])["fifo"]
+    assert again.summary.digest == run.summary.digest
 
 
 def test_models_lie_in_one_piece_where_the_scenario_says_so(write):
