@@ -406,8 +406,6 @@ def _check_workloads(document: Document, spec: Spec, model_names: Sequence[str])
 
 
 def _check_faults(document: Document, spec: Spec) -> None:
-    if spec.faults and spec.cluster.link is not None:
-        raise document.error(("faults",), "do not go with cluster.link yet; leave one of them out")
     for i, fault in enumerate(spec.faults):
         gpu = getattr(fault, "gpu", 0)
         if gpu >= spec.cluster.gpus:

@@ -341,23 +341,26 @@ class Cluster:
     def _send(self, now_ns: int, cost_ns: int) -> None:
         """Send the actions that the policy has emitted."""
         sent_ns = now_ns + cost_ns
-        delay_ns = cost_ns + self._there_ns()
+        message_ns = self._there_ns()
         for gpu, action in self._out.sent:
             self._sent_ns[action.id] = sent_ns
-            if self._link is not None:
-                if cost_ns:
-                    self.env.call_in(cost_ns, partial(self._over_link, gpu, action))
-                else:
-                    self._link.send(now_ns, gpu, action)
-            elif self._drawn is not None:
-                self._last_there_ns[gpu] = max(now_ns + delay_ns, self._last_there_ns[gpu])
-                left_ns = self._last_there_ns[gpu] - now_ns
-                self.env.call_in(left_ns, partial(self._deliver, gpu, action))
-            elif delay_ns:
-                self.env.call_in(delay_ns, partial(self._deliver, gpu, action))
+            if self._link is None:
+                self._go(now_ns, cost_ns, message_ns, gpu, action)
+            elif cost_ns:
+                self.env.call_in(cost_ns, partial(self._over_link, gpu, action))
             else:
-                self._gpus[gpu].submit(now_ns, action)
+                self._link.send(now_ns, gpu, action)
         self._out.sent.clear()
+
+    def _go(self, now_ns: int, cost_ns: int, message_ns: int, gpu: int, action: Action) -> None:
+        """An action leaves in cost_ns, and is with its GPU message_ns later."""
+        there_ns = now_ns + cost_ns + message_ns
+        if self._drawn is not None:
+            self._last_there_ns[gpu] = there_ns = max(there_ns, self._last_there_ns[gpu])
+        if there_ns > now_ns:
+            self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
+        else:
+            self._gpus[gpu].submit(now_ns, action)
 
     def _there_ns(self) -> int:
         """How long a message to a worker takes. All that one decision emits goes together."""
@@ -399,12 +402,16 @@ class Cluster:
 
     def _through(self, gpu: int, action: Action) -> None:
         """All of an action is through the link."""
-        self.env.call_in(self._there_ns(), partial(self._deliver, gpu, action))
+        self._go(self.env.now, 0, self._there_ns(), gpu, action)
 
     def _unsent(self, action: Action) -> None:
         """An action was not sent, and the controller learns of it."""
         now_ns = self.env.now
-        result = Result(action, Status.MISSED, Why.SENT_TOO_LATE, now_ns, now_ns, 0)
+        self._hear(now_ns, Result(action, Status.MISSED, Why.SENT_TOO_LATE, now_ns, now_ns, 0))
+
+    def _hear(self, now_ns: int, result: Result) -> None:
+        """The controller learns what became of an action that no worker speaks of."""
+        action = result.action
         sent_ns = self._sent_ns.pop(action.id)
         write_action(self._sink, result, self._out.gpu_of_lane[action.lane], sent_ns)
         self._handle(now_ns, self.controller.result, result)

@@ -1,6 +1,8 @@
 """A simulated cluster in which things go wrong, as a scenario's `[[faults]]` say.
 
-What a fault is stands in `scheduler/faults.py`. A cluster without faults has none of this in its
+What a fault is stands in `scheduler/faults.py`. Where batches' inputs share a link
+(`sim/link.py`), a message is delayed or lost behind it, and has taken its time there; what waits
+for a worker that is gone is not sent. A cluster without faults has none of this in its
 hot path but one look at `SimGpu.trouble` for each action.
 """
 
@@ -26,7 +28,7 @@ from sim.cluster import Cluster
 from sim.trouble import Trouble
 
 
-class _Link:
+class _Way:
     """The way between the controller and one worker, there and back. Nothing overtakes on it."""
 
     def __init__(self) -> None:
@@ -48,7 +50,7 @@ class FaultyCluster(Cluster):
     def __init__(self, *args: Any, faults: Sequence[Fault], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._faults = faults
-        self._links = [_Link() for _ in self._gpus]
+        self._ways = [_Way() for _ in self._gpus]
         self._outstanding: dict[int, tuple[int, Action]] = {}  # by action id: GPU, action
         self._dead: set[int] = set()
         # An inbox is needed where the controller may be away.
@@ -69,7 +71,7 @@ class FaultyCluster(Cluster):
         if isinstance(fault, WorkerKilled):
             self._kill(now_ns, fault)
             return
-        link, trouble = self._links[fault.gpu], self._gpus[fault.gpu].trouble
+        way, trouble = self._ways[fault.gpu], self._gpus[fault.gpu].trouble
         assert trouble is not None, "made in __init__, and kept by _return"
         if isinstance(fault, DeviceError):
             trouble.errors += fault.batches
@@ -79,14 +81,14 @@ class FaultyCluster(Cluster):
             trouble.slow_until_ns = now_ns + round(fault.for_s * 1e9)
             trouble.factor = fault.factor
         elif isinstance(fault, DelayedMessages):
-            link.delayed_until_ns = now_ns + round(fault.for_s * 1e9)
-            link.delay_ns = round(fault.delay_ms * 1e6)
+            way.delayed_until_ns = now_ns + round(fault.for_s * 1e9)
+            way.delay_ns = round(fault.delay_ms * 1e6)
         else:
             assert isinstance(fault, LostMessages)
             if fault.lose == "actions":
-                link.actions_to_lose += fault.count
+                way.actions_to_lose += fault.count
             else:
-                link.results_to_lose += fault.count
+                way.results_to_lose += fault.count
 
     # ---- a worker's death
 
@@ -97,7 +99,7 @@ class FaultyCluster(Cluster):
         self._dead.add(gpu)
         self._gpus[gpu].crash()
         # What it has sent before is on its way, and comes first.
-        known_ns = max(now_ns + self._result_ns, self._links[gpu].last_back_ns)
+        known_ns = max(now_ns + self._result_ns, self._ways[gpu].last_back_ns)
         self.env.call_in(known_ns - now_ns, partial(self._is_lost, gpu))
         if fault.back_after_s is not None:
             back_ns = max(now_ns + round(fault.back_after_s * 1e9) + self._result_ns, known_ns)
@@ -109,6 +111,8 @@ class FaultyCluster(Cluster):
     def _lose(self, now_ns: int, gpu: int) -> None:
         """The controller handles the loss; until now it may have sent actions into the void."""
         self._sink.worker_lost(gpu, now_ns)
+        if self._link is not None:
+            self._link.drop(gpu)
         self.controller.worker(now_ns, WorkerChange(gpu, Change.LOST))
         for at, action in list(self._outstanding.values()):
             if at == gpu:
@@ -131,24 +135,28 @@ class FaultyCluster(Cluster):
     # ---- messages
 
     def _send(self, now_ns: int, cost_ns: int) -> None:
-        sent_ns = now_ns + cost_ns
-        message_ns = self._there_ns()
         for gpu, action in self._out.sent:
-            self._sent_ns[action.id] = sent_ns
             self._outstanding[action.id] = (gpu, action)
-            link = self._links[gpu]
-            if link.actions_to_lose and gpu not in self._dead:
-                link.actions_to_lose -= 1
-                missed_ns = _second_heartbeat_ns(sent_ns) + self._result_ns
-                self.env.call_in(missed_ns - now_ns, partial(self._is_missed, action))
-                continue
-            there_ns = sent_ns + message_ns + link.extra_ns(sent_ns)
-            link.last_there_ns = there_ns = max(there_ns, link.last_there_ns)
-            if there_ns > now_ns:
-                self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
-            else:
-                self._gpus[gpu].submit(now_ns, action)
-        self._out.sent.clear()
+        super()._send(now_ns, cost_ns)
+
+    def _go(self, now_ns: int, cost_ns: int, message_ns: int, gpu: int, action: Action) -> None:
+        way = self._ways[gpu]
+        sent_ns = now_ns + cost_ns
+        if way.actions_to_lose and gpu not in self._dead:
+            way.actions_to_lose -= 1
+            missed_ns = _second_heartbeat_ns(sent_ns) + self._result_ns
+            self.env.call_in(missed_ns - now_ns, partial(self._is_missed, action))
+            return
+        there_ns = sent_ns + message_ns + way.extra_ns(sent_ns)
+        way.last_there_ns = there_ns = max(there_ns, way.last_there_ns)
+        if there_ns > now_ns:
+            self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
+        else:
+            self._gpus[gpu].submit(now_ns, action)
+
+    def _through(self, gpu: int, action: Action) -> None:
+        if action.id in self._outstanding:  # else its worker has died meanwhile
+            self._go(self.env.now, 0, self._there_ns(), gpu, action)
 
     def _is_missed(self, action: Action, now_ns: int) -> None:
         self._hear(now_ns, lost(action, now_ns, Why.MESSAGE_LOST))
@@ -161,15 +169,15 @@ class FaultyCluster(Cluster):
         if self._truth is not None:
             self._say(self._truth, result)
         now_ns = self.env.now
-        link = self._links[self._out.gpu_of_lane[result.action.lane]]
-        back_ns = now_ns + self._back_ns() + link.extra_ns(now_ns)
-        if link.results_to_lose:
-            link.results_to_lose -= 1
+        way = self._ways[self._out.gpu_of_lane[result.action.lane]]
+        back_ns = now_ns + self._back_ns() + way.extra_ns(now_ns)
+        if way.results_to_lose:
+            way.results_to_lose -= 1
             # Sent again, and again after what was sent meanwhile.
             again_ns = _second_heartbeat_ns(now_ns) + self._result_ns
             self.env.call_in(again_ns - now_ns, partial(self._receive, result))
             return
-        link.last_back_ns = back_ns = max(back_ns, link.last_back_ns)
+        way.last_back_ns = back_ns = max(back_ns, way.last_back_ns)
         self.env.call_in(back_ns - now_ns, partial(self._receive, result))
 
     def _receive(self, result: Result, now_ns: int) -> None:

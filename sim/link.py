@@ -72,6 +72,10 @@ class Link:
         self._waiting.append((gpu, action, send_by_ns))
         self._pump(now_ns)
 
+    def drop(self, gpu: int) -> None:
+        """The worker there is gone: what waits for it is not sent. What is under way goes on."""
+        self._waiting = deque(waits for waits in self._waiting if waits[0] != gpu)
+
     def _pump(self, now_ns: int) -> None:
         waiting, params = self._waiting, self._params
         while waiting and self._under_way < params.sends:

@@ -378,3 +378,11 @@ def test_a_policy_that_cannot_hear_of_a_loss_is_refused_where_a_worker_is_killed
     )
     with pytest.raises(ScenarioError, match="policy Deaf has no on_worker"):
         load_scenario(path).choose([f"{tmp_path}/deaf.py:Deaf"])
+
+
+def test_faults_and_a_link_to_the_workers_go_together(write):
+    link = "pages = 64\nlink = { gbit_per_s = 5.0 }"
+    fault = '[policy.fifo]\n[[faults]]\nkind = "worker_killed"\nat_s = 0.5\ngpu = 0'
+    scenario = load_scenario(write(("pages = 64", link), ("[policy.fifo]", fault)))
+    assert scenario.spec.cluster.link is not None
+    assert len(scenario.spec.faults) == 1

@@ -43,6 +43,7 @@ from scheduler.records import (
 )
 from sim.cluster import Delays
 from sim.gpu import SimGpu
+from sim.link import LinkParams
 from tests.worlds import MS, ModelSpec, World, run
 from workloads import Client
 
@@ -60,7 +61,7 @@ def examples(daily: int) -> settings:
 class Case(NamedTuple):
     """A world and its traffic. arrivals: (ns, model, stream).
 
-    contiguous: a model has to lie in one piece. faults: what goes wrong.
+    contiguous: a model has to lie in one piece. faults: what goes wrong. link: to the workers.
     """
 
     gpus: int
@@ -75,6 +76,7 @@ class Case(NamedTuple):
     seed: int
     contiguous: bool = False
     faults: tuple[Fault, ...] = ()
+    link: LinkParams | None = None
 
     @property
     def stop_ns(self) -> int:
@@ -99,6 +101,7 @@ class Case(NamedTuple):
             record=record,
             gpu_kind=partial(SimGpu, memory=Contiguous if self.contiguous else None),
             faults=self.faults,
+            link=self.link,
         )
 
 
@@ -206,6 +209,20 @@ def cases(
 
 
 _SPAN_S = st.sampled_from([0.001, 0.005, 0.03, 0.2])
+
+
+@st.composite
+def with_link(draw: Any, of: st.SearchStrategy[Case]) -> Case:
+    """A world whose batches carry inputs of up to a MB, or much less, over a link of 8 Gbit/s."""
+    case = draw(of)
+    return case._replace(
+        link=LinkParams(
+            bits_per_s=8e9,
+            sends=draw(st.integers(1, 3)),
+            margin_ns=draw(st.sampled_from([0, MS, 5 * MS])),
+            input_bytes=tuple(draw(st.sampled_from([0, 1_000, 1_000_000])) for _ in case.models),
+        )
+    )
 
 
 @st.composite

@@ -31,11 +31,13 @@ from tests.properties.cases import (
     clockworks,
     examples,
     with_faults,
+    with_link,
 )
 from tests.properties.test_replay import recorded, replayed
 from tests.worlds import World
 
 FAULTY = with_faults(cases(pieces=True))
+FAULTY_WITH_LINK = with_link(FAULTY)
 ANY_POLICY = st.one_of(
     clockworks(), batchings(), st.sampled_from([Choice(name, {}) for name in POLICIES])
 )
@@ -134,8 +136,14 @@ def test_every_policy_survives(case: Case, choice: Choice) -> None:
     survives(case, choice.build())
 
 
+@examples(300)
+@given(FAULTY_WITH_LINK, ANY_POLICY)
+def test_every_policy_survives_behind_a_link(case: Case, choice: Choice) -> None:
+    survives(case, choice.build())
+
+
 @examples(150)
-@given(FAULTY, st.integers(0, 2**32))
+@given(st.one_of(FAULTY, FAULTY_WITH_LINK), st.integers(0, 2**32))
 def test_nonsense_does_no_harm_either(case: Case, seed: int) -> None:
     seen = Recorder(Hostile(seed))
     world = case.run(seen)
@@ -151,7 +159,7 @@ def test_it_replays_bit_for_bit(case: Case, choice: Choice) -> None:
 
 
 @examples(100)
-@given(FAULTY, ANY_POLICY)
+@given(st.one_of(FAULTY, FAULTY_WITH_LINK), ANY_POLICY)
 def test_the_same_seed_gives_the_same_rows(case: Case, choice: Choice) -> None:
     first, second = (case.run(choice.build()).sink for _ in range(2))
     assert first.requests == second.requests
