@@ -1,8 +1,6 @@
-"""docs/clipper.md: every number that is judged or fitted, and why a miss is one.
+"""docs/clipper.md: every row, and why a miss is one.
 
-    mainspring reproduce clipper all --markdown docs/clipper.md
-
-Not here: what is told without a verdict; the command prints it.
+mainspring reproduce clipper all --markdown docs/clipper.md
 """
 
 from collections.abc import Sequence
@@ -16,8 +14,8 @@ _HEAD: Final = """\
 
 The figures of the Clipper paper (NSDI '17), Clipper 0.3 beside Clockwork, and what was fitted to
 the measurements of others. Numbers held against ours are the authors' own, from the repository of
-their plots; *fitted* is what was used to make a container, and does not count. A row that misses
-has a number, and below its table stands why. Written by
+their plots; *fitted* is what was used to make a container, and does not count, nor does a row
+without a verdict. A row that misses has a number, and below its table stands why. Written by
 
     mainspring reproduce clipper all --markdown docs/clipper.md
 
@@ -37,7 +35,7 @@ def _section(made: Made) -> str:
     numbers = numbered(made.rows)
     lines = [f"## {made.name}", "", f"{made.cost[0].upper()}{made.cost[1:]}.", ""]
     lines += [_line(_COLUMNS), _line(["---", "--:", "--:", "--:", "---", "---"])]
-    lines += [_line(_cells(row, numbers)) for row in made.rows if row.verdict != "no reference"]
+    lines += [_line(_cells(row, numbers)) for row in made.rows]
     if numbers:
         lines += ["", *(f"{i}. {cause}" for cause, i in numbers.items())]
     if made.causes:
@@ -52,7 +50,9 @@ def _cells(row: Row, numbers: dict[str, int]) -> list[str]:
         number(row.obtained),
         "" if row.difference is None else f"{row.difference:+.1%}",
         row.tolerance,
-        f"**{row.verdict}** ({numbers[why(row)]})" if row.missed else row.verdict,
+        f"**{row.verdict}** ({numbers[why(row)]})"
+        if row.missed
+        else row.verdict.replace("no reference", ""),
     ]
 
 
