@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import zmq
 
+from executor.address import is_open
 from executor.keys import KeysError, lock
 from executor.lateness import Lateness
 from executor.offset import Offset
@@ -139,9 +140,14 @@ class LiveCluster:
 
     setups: what each worker is to know, by GPU. chunks: arrivals of the open loop, as in
     sim.cluster.OpenLoop; slo_ns: by stream and model. faults: what goes wrong; kill: ends a worker
-    at once, and starts another when the fault says so. listen: an address, such as
-    tcp://0.0.0.0:5555, with keys: those of executor/keys.py; without it only this machine gets in.
+    at once, and starts another when the fault says so.
     clients: those of the closed loop.
+
+    listen: an address, such as tcp://0.0.0.0:5555, for workers that others start; without it only
+    this machine gets in. keys: those of executor/keys.py; who listens to other machines needs them.
+    wait_s: workers have this long to come up; None is for ever. missing: is told the GPUs whose
+    workers are not there, while it waits and when that changes. say: is told what goes wrong with
+    such a worker, for the run goes on without it.
     Raises LiveError where the address or the keys cannot be had.
     """
 
@@ -161,8 +167,11 @@ class LiveCluster:
         listen: str | None = None,
         keys: Path | None = None,
         clients: Sequence[Client] = (),
+        wait_s: float | None = START_S,
+        missing: Callable[[Sequence[int]], None] = lambda gpus: None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        if listen is not None and keys is None:
+        if listen is not None and keys is None and is_open(listen):
             raise LiveError(f"{listen} is open to others, so it needs keys; mainspring keys DIR")
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
@@ -209,6 +218,8 @@ class LiveCluster:
         self._kill = kill
         self._lost_ids: set[int] = set()
         self._unreachable: set[int] = set()
+        self._elsewhere = listen is not None
+        self._wait_s, self._missing, self._say = wait_s, missing, say
         self._last_ping_ns = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
@@ -221,6 +232,7 @@ class LiveCluster:
         try:
             if keys is not None:
                 self._guard = lock(self._socket, self._context, keys)
+            self._socket.setsockopt(zmq.IPV6, listen is not None and "[" in listen)
             self._socket.bind(listen or "tcp://127.0.0.1:*")
         except (KeysError, zmq.ZMQError) as error:
             self._let_go(linger_ms=0)
@@ -296,8 +308,10 @@ class LiveCluster:
     async def _run(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         loop = self._loop = asyncio.get_running_loop()
         loop.add_reader(int(self._socket.getsockopt(zmq.FD)), self._guarded, self._came)
-        await self._gather()
+        came = await self._gather(watch)
         self._epoch_ns = time.monotonic_ns()
+        if not came:
+            return True
         for peer in self._peers:
             peer.state, peer.offset_ns = _State.SERVING, peer.offset.offset_ns + self._epoch_ns
         for fault in self._faults:
@@ -311,21 +325,42 @@ class LiveCluster:
         finally:
             write_unfinished(self._sink, self.controller.stop(), self.now_ns)
 
-    async def _gather(self) -> None:
-        """Wait for every worker, and get to know its clock."""
-        end_ns = time.monotonic_ns() + round(START_S * 1e9)
-        while not all(peer.offset.exchanges >= Offset.KEPT for peer in self._peers):
+    async def _gather(self, watch: Callable[[int], bool]) -> bool:
+        """Wait for every worker, and get to know its clock. Returns False where `watch` ends it."""
+        begun_ns = next_ns = time.monotonic_ns()
+        while True:
             self._read()
-            for gpu, peer in enumerate(self._peers):
-                if peer.state is _State.TIMED:
-                    self._tell(gpu, Ping(time.monotonic_ns()))
+            while self._unreachable:  # gone again: another one may come
+                gpu = self._unreachable.pop()
+                self._forget(gpu)
+                self._peers[gpu].offset = Offset()
             self._raise_failure()
-            if time.monotonic_ns() > end_ns:
-                missing = [
-                    gpu for gpu, peer in enumerate(self._peers) if peer.state is not _State.TIMED
-                ]
-                raise LiveError(f"workers {missing} did not come up within {START_S:g} s")
+            now_ns = time.monotonic_ns()
+            missing = [
+                gpu for gpu, peer in enumerate(self._peers) if peer.offset.exchanges < Offset.KEPT
+            ]
+            if not missing:
+                self._missing(())
+                return True
+            if self._wait_s is not None and now_ns - begun_ns > self._wait_s * 1e9:
+                raise LiveError(f"workers {missing} did not come up within {self._wait_s:g} s")
+            now = now_ns >= next_ns
+            if now:
+                next_ns = now_ns + HEARTBEAT_NS
+                self._missing([gpu for gpu in missing if self._peers[gpu].state is _State.ABSENT])
+                if watch(0):
+                    return False
+            for gpu, peer in enumerate(self._peers):  # who is known already is kept awake
+                if peer.state is _State.TIMED and (gpu in missing or now):
+                    self._tell(gpu, Ping(time.monotonic_ns()))
             await asyncio.sleep(0.005)
+
+    def _forget(self, gpu: int) -> None:
+        """A worker is gone, and its place is free."""
+        peer = self._peers[gpu]
+        if peer.address is not None:
+            self._gpu_of.pop(peer.address, None)
+        peer.state, peer.address = _State.ABSENT, None
 
     async def _serve(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         """Hand over arrivals and wakes when they are due."""
@@ -508,11 +543,9 @@ class LiveCluster:
         peer = self._peers[gpu]
         if not self._epoch_ns:
             raise LiveError(f"worker {gpu} ended before the run began")
-        if peer.address is not None:
-            self._gpu_of.pop(peer.address, None)
         if peer.state is _State.SERVING:
             self._lose(gpu)
-        peer.state, peer.address = _State.ABSENT, None
+        self._forget(gpu)
         self._flush()
 
     def _lose(self, gpu: int) -> None:
@@ -530,6 +563,7 @@ class LiveCluster:
         for action in open_:
             self._lost_ids.add(action.id)
             self._is_lost(action, Why.WORKER_LOST, now_ns)
+        self._call_the_roll()
 
     def _is_lost(self, action: Action, why: Why, now_ns: int) -> None:
         gpu, _, sent_ns = self._in_flight.pop(action.id)
@@ -547,6 +581,11 @@ class LiveCluster:
         self.away_ns.append(now_ns - peer.lost_ns)
         self.controller.worker(now_ns, WorkerChange(gpu, Change.BACK))
         self._settle(now_ns)
+        self._call_the_roll()
+
+    def _call_the_roll(self) -> None:
+        peers = enumerate(self._peers)
+        self._missing([gpu for gpu, peer in peers if peer.state is not _State.SERVING])
 
     def _happens(self, fault: Fault, now_ns: int) -> None:
         """One of the scenario's faults is due."""
@@ -656,7 +695,11 @@ class LiveCluster:
                     if id in self._in_flight and self._in_flight[id][0] == gpu:
                         self._is_lost(self._in_flight[id][1], Why.MESSAGE_LOST, now_ns)
         elif isinstance(message, Unable):
-            raise LiveError(f"worker {gpu}: {message.reason}")
+            if not self._elsewhere:
+                raise LiveError(f"worker {gpu}: {message.reason}")
+            self._say(f"the worker of GPU {gpu} cannot take part: {message.reason}")
+            self._forget(gpu)
+            return
         elif isinstance(message, Ready) and peer.state is _State.GREETED:
             peer.state = _State.TIMED
             peer.in_force |= message.in_force
@@ -665,9 +708,16 @@ class LiveCluster:
             self._greet(gpu)  # it was only silent: it starts anew, with nothing on it
 
     def _hello(self, address: bytes, hello: Hello) -> None:
-        known = 0 <= hello.gpu < len(self._peers)
-        if hello.version != VERSION or not known:
-            self.dropped += 1
+        if hello.version != VERSION:
+            self._turn_away(
+                address,
+                f"the controller's mainspring speaks version {VERSION} of the messages, this "
+                f"worker's {hello.version}; install the same one on both machines",
+            )
+            return
+        if not 0 <= hello.gpu < len(self._peers):
+            last = len(self._peers) - 1
+            self._turn_away(address, f"the cluster has no GPU {hello.gpu}; its last one is {last}")
             return
         peer = self._peers[hello.gpu]
         if peer.address == address and peer.state is not _State.ABSENT:
@@ -680,6 +730,11 @@ class LiveCluster:
         peer.address, peer.in_force = address, dict(hello.in_force)
         self._gpu_of[address] = hello.gpu
         self._greet(hello.gpu)
+
+    def _turn_away(self, address: bytes, reason: str) -> None:
+        self.dropped += 1
+        with contextlib.suppress(zmq.ZMQError):  # it is gone already
+            self._socket.send_multipart([address, encode(Stop(reason))], zmq.NOBLOCK)
 
     def _greet(self, gpu: int) -> None:
         """Tell a worker what to be ready for."""

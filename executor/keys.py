@@ -65,6 +65,7 @@ def lock(
 
     Raises KeysError.
     """
+    keys = _part(keys, CONTROLLER)
     public, secret = _pair(keys / f"{CONTROLLER}.key_secret")
     allowed = keys / ALLOWED
     if not any(allowed.glob("*.key")):
@@ -84,11 +85,17 @@ def lock(
     return guard
 
 
-def unlock(socket: "zmq.Socket[bytes]", keys: Path) -> None:
-    """Prove who we are, before `socket` connects. Raises KeysError."""
+def unlock(socket: "zmq.Socket[bytes]", keys: Path, gpu: int = 0) -> None:
+    """Prove who we are, before `socket` connects. gpu: whose worker. Raises KeysError."""
+    keys = _part(keys, f"{WORKER}-{gpu}")
     public, secret = _pair(keys / f"{WORKER}.key_secret")
     server, _ = _read(keys / f"{CONTROLLER}.key")
     socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = public, secret, server
+
+
+def _part(keys: Path, name: str) -> Path:
+    """A machine's own part of what `make_keys` wrote, where all of it is given."""
+    return keys / name if (keys / name).is_dir() else keys
 
 
 def _pair(file: Path) -> tuple[bytes, bytes]:

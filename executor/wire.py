@@ -20,7 +20,7 @@ from profiles.durations import Durations
 from scheduler.faults import DeviceError, SlowGpu, StalledCopy
 from scheduler.records import Action, Status, Why
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of these messages; a worker of another version is refused."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
@@ -145,7 +145,9 @@ class Reports(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=T
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The run is over."""
+    """The run is over. reason: why it never began for this worker, in one line."""
+
+    reason: str = ""
 
 
 FromWorker = Hello | Ready | Unable | Pong | Reports

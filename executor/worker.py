@@ -8,7 +8,8 @@ is no asyncio and no second thread in it: both add milliseconds of jitter.
         [--keys DIR]
 
 It ends when the controller says so, when its parent is gone, or when the controller has been
-silent for SILENCE_S.
+silent for SILENCE_S. One that a person starts, on another machine perhaps, is `mainspring worker`
+(mainspring/worker_cli.py).
 """
 
 import argparse
@@ -18,10 +19,11 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -67,7 +69,34 @@ HELLO_NS: Final = 200_000_000
 LINGER_MS: Final = 500
 """The last reports have this long to leave once the controller has said stop."""
 
+HANDSHAKE_MS: Final = 5_000
+"""What has not become a connection by then is none, and is tried again."""
+
 _NEVER: Final = 2**63 - 1
+
+
+class WorkerError(Exception):
+    """This worker cannot take part, in one line."""
+
+
+class End(Enum):
+    """Why a worker's part in a run is over."""
+
+    STOPPED = "the run is over"
+    SILENT = f"the controller has said nothing for {SILENCE_S:g} s"
+    ORPHANED = "the parent is gone"
+
+
+class Operator(NamedTuple):
+    """What a person who starts a worker says, beside what a controller's child is told.
+
+    device: the only one that models may run on; None leaves it to the controller. card: which one
+    of this machine. say: is told when the controller takes the worker on.
+    """
+
+    device: str | None
+    card: int
+    say: Callable[[str], None]
 
 
 class Job:
@@ -222,31 +251,46 @@ class Job:
         self._reported[action.id] = report
 
 
-def serve(address: str, gpu: int, sources: Sources, keys: Path | None = None) -> None:
-    """Work for the controller at `address` until it says stop. sources: the operator's models.
+def serve(
+    address: str,
+    gpu: int,
+    sources: Sources,
+    keys: Path | None = None,
+    operator: Operator | None = None,
+) -> End:
+    """Work for the controller at `address` until the run is over. sources: the operator's models.
 
     keys: what to prove ourselves with (`executor/keys.py`); None where the controller asks nobody.
-    Raises KeysError.
+    operator: None for a child of the controller's; another worker waits for the controller as long
+    as it takes. Raises KeysError, and WorkerError where an operator has to do something.
     """
     import zmq
+
+    from executor.handshake import Handshake
 
     in_force = _steady()
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-    if keys is not None:
-        from executor.keys import unlock
-
-        unlock(socket, keys)
-    socket.connect(address)
-    hello = encode(Hello(VERSION, gpu, os.getpid(), in_force))
-    hello_ns = 0
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # where nobody listens no hello is kept
+    socket.setsockopt(zmq.IPV6, "[" in address)
+    handshake: Handshake | None = None
     linger_ms = 0
-    descriptor = int(socket.getsockopt(zmq.FD))
-    parent = os.getppid()
-    heard_ns = time.monotonic_ns()
     job: Job | None = None
     try:
+        if keys is not None:
+            from executor.keys import unlock
+
+            unlock(socket, keys, gpu)
+        if operator is not None:
+            handshake = Handshake(socket, address, keys)
+        socket.connect(address)
+        hello = encode(Hello(VERSION, gpu, os.getpid(), in_force))
+        hello_ns = 0
+        descriptor = int(socket.getsockopt(zmq.FD))
+        parent = os.getppid()
+        heard_ns = time.monotonic_ns()
         while True:
             wait_ns = 200_000_000
             if job is not None:
@@ -260,7 +304,10 @@ def serve(address: str, gpu: int, sources: Sources, keys: Path | None = None) ->
                 if job.reports:
                     wait_ns = 0
             elif time.monotonic_ns() >= hello_ns:
-                socket.send(hello, zmq.NOBLOCK)
+                if handshake is not None and (problem := handshake.problem()):
+                    raise WorkerError(problem)
+                with suppress(zmq.Again):  # nobody is there yet
+                    socket.send(hello, zmq.NOBLOCK)
                 hello_ns = time.monotonic_ns() + HELLO_NS
             # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
             if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
@@ -288,9 +335,13 @@ def serve(address: str, gpu: int, sources: Sources, keys: Path | None = None) ->
                         if job is not None:  # the controller had given us up, and takes us on anew
                             job.close()
                             job = None
-                        job = Job(message, sources, gpu)
+                        _permit(message, operator)
+                        job = Job(message, sources, gpu if operator is None else operator.card)
                     except (DeviceError, ModelError) as error:
                         socket.send(encode(Unable(str(error))))
+                        if operator is not None:
+                            linger_ms = LINGER_MS
+                            raise WorkerError(str(error)) from None
                         continue
                     except Exception as error:  # a fault of ours: say so, rather than be silent
                         socket.send(encode(Unable(f"{type(error).__name__}: {error}")))
@@ -301,16 +352,36 @@ def serve(address: str, gpu: int, sources: Sources, keys: Path | None = None) ->
                     # Only now: a clock that is asked while this still goes on is misjudged.
                     socket.send(encode(Ready(job.in_force())))
                     heard_ns = time.monotonic_ns()  # models take longer to make than SILENCE_S
+                    if operator is not None:
+                        operator.say("taken on")
                 elif isinstance(message, Stop):
+                    if message.reason and operator is not None:
+                        raise WorkerError(message.reason)
                     linger_ms = LINGER_MS
-                    return
-            if os.getppid() != parent or time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
-                return
+                    return End.STOPPED
+            if operator is None and os.getppid() != parent:
+                return End.ORPHANED
+            awaited = operator is not None and job is None  # it need not be there yet
+            if not awaited and time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
+                return End.SILENT
     finally:
         if job is not None:
             job.close()
+        gc.enable()
+        gc.unfreeze()
+        if handshake is not None:
+            handshake.close()
         socket.close(linger_ms)
         context.term()
+
+
+def _permit(setup: Setup, operator: Operator | None) -> None:
+    """Raise DeviceError where the operator has another device in mind than the controller."""
+    if operator is not None and operator.device not in (None, setup.device):
+        raise DeviceError(
+            f"the run is for {setup.device}, and this worker was started with "
+            f"--device {operator.device}; give both the same"
+        )
 
 
 def _messages(reports: list[Report]) -> list[list[Report]]:

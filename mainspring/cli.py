@@ -17,6 +17,7 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
+from executor.models import SPIN
 from mainspring import (
     __version__,
     decisions_cli,
@@ -28,13 +29,14 @@ from mainspring import (
     serve_cli,
     sweep_cli,
     trace_cli,
+    worker_cli,
     workloads_cli,
 )
 from mainspring import run as run_scenario
 from mainspring.bars import bars
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError
-from mainspring.live_options import Device, Model, Weights, box_of
+from mainspring.live_options import Device, Keys, Listen, Model, Wait, Weights, box_of
 from mainspring.parameters import as_list, as_page, describe
 from mainspring.plan import is_study
 from mainspring.run import Progress as Report
@@ -76,6 +78,7 @@ trace_cli.register(app)
 decisions_cli.register(app)
 profile_cli.register(app)
 serve_cli.register(app)
+worker_cli.register(app)
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -402,6 +405,9 @@ def validate(
     device: Device = "cpu",
     model: Model = None,
     weights: Weights = None,
+    listen: Listen = None,
+    keys: Keys = None,
+    wait: Wait = None,
     measured: Annotated[
         bool,
         typer.Option(
@@ -419,7 +425,7 @@ def validate(
     from mainspring.report.validation import write_validation
     from mainspring.validate import POLICIES, measure, validate_loads
 
-    box = box_of(device, model, weights)
+    box = box_of(device, model, weights, listen, keys, wait)
     shares = None if loads == "own" else _loads(loads)
     if full and policy:
         raise ScenarioError("--full and --policy: give one of them")
@@ -427,6 +433,11 @@ def validate(
     if shares is None and len(policies) > 1:
         raise ScenarioError("--loads own takes one policy; give --policy once, or loads")
     loaded = load_scenario(scenario, set_ or [])
+    if box.remote is not None and measured and any(one.runs != SPIN for one in loaded.models):
+        raise ScenarioError(
+            "models would be measured on this machine, and run on others; run mainspring profile "
+            "there, name its file in models.N.profile, and add --no-measure"
+        )
     out = out or default_out(loaded)
     with bars(json) as progress:
         if measured and (found := measure(loaded, out, box, progress)):
@@ -475,13 +486,16 @@ def live(
     device: Device = "cpu",
     model: Model = None,
     weights: Weights = None,
+    listen: Listen = None,
+    keys: Keys = None,
+    wait: Wait = None,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Run a scenario in real time, on worker processes."""
     from mainspring.live import as_runs, print_punctuality, run_live
 
-    box = box_of(device, model, weights)
+    box = box_of(device, model, weights, listen, keys, wait)
     loaded = load_scenario(scenario, set_ or [])
     out = out or default_out(loaded)
     with bars(quiet) as progress:

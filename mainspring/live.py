@@ -1,14 +1,15 @@
 """Run a scenario on live workers: real processes, real messages, real clocks.
 
 The policy, its books, the worker's brain, the files and their audit are those of a simulated run;
-what is different is who moves the time. Workers are processes of this machine, one a GPU; what
-they run is the scenario's models.N.model, on the device that the command line names.
+what is different is who moves the time. Workers are processes of this machine, one a GPU, or are
+started elsewhere (mainspring.remote); what they run is the scenario's models.N.model, on the device
+that the command line names.
 Not here: the processes themselves (executor).
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -20,10 +21,12 @@ from mainspring.crew import Crew
 from mainspring.directory import default_out
 from mainspring.document import ScenarioError, show, suggest
 from mainspring.journal import JournalWriter, header_of
+from mainspring.remote import Remote, Roll
 from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, arrivals, closed_clients, cluster_info, generator, open_writer
+from scheduler.faults import WorkerKilled
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
 from workloads import Closed
@@ -62,10 +65,11 @@ class Punctuality(msgspec.Struct, frozen=True):
 
 
 class Box(NamedTuple):
-    """What the workers run on, and the operator's own models."""
+    """What the workers run on, the operator's own models, and where the workers are; None: here."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     sources: Sources = Sources()
+    remote: Remote | None = None
 
 
 class LiveRun(Run, frozen=True):
@@ -211,6 +215,11 @@ def check(scenario: Scenario, box: Box) -> None:
                 f"models.{i}.model = {show(models.model)}: on a CPU a model lies in one piece; "
                 'set cluster.memory = "contiguous", which the simulation then has too'
             )
+    if box.remote is not None and any(isinstance(one, WorkerKilled) for one in spec.faults):
+        raise ScenarioError(
+            'faults of the kind "worker_killed" are for workers that are started here; '
+            "leave --listen out, or kill the worker on its machine"
+        )
     for name, us in spec.cluster.delays_us.each().items():
         if any(us):
             value = f"{us[0]:g}" if len(us) == 1 else f"[{us[0]:g}, ...]"
@@ -242,24 +251,34 @@ def run_world(
 
     gpus, models = cluster_info(scenario)
     crew: Crew
+    elsewhere: dict[str, Any] = {}
+    if box.remote is not None:
+        roll = Roll(box.remote, len(gpus), options_of(box))
+        listen, keys, wait_s = box.remote
+        elsewhere = {"listen": listen, "keys": keys, "wait_s": wait_s}
+        elsewhere |= {"missing": roll.missing, "say": roll.say}
     with open_writer(scenario, choice, directory, span_ns) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
-        world = make(
-            policy=choice.build(),
-            gpus=gpus,
-            models=models,
-            setups=setups(scenario, box),
-            sink=writer,
-            policy_rng=generator(scenario.spec.seed, Purpose.POLICY),
-            record=book.write if book else None,
-            faults=scenario.spec.faults,
-            kill=lambda fault: crew.kill(fault),
-        )
+        try:
+            world = make(
+                policy=choice.build(),
+                gpus=gpus,
+                models=models,
+                setups=setups(scenario, box),
+                sink=writer,
+                policy_rng=generator(scenario.spec.seed, Purpose.POLICY),
+                record=book.write if book else None,
+                faults=scenario.spec.faults,
+                kill=lambda fault: crew.kill(fault),
+                **elsewhere,
+            )
+        except LiveError as error:  # an address or keys that cannot be had
+            raise ScenarioError(str(error)) from None
         crew = Crew(world.address, len(gpus), options_of(box), world.gone, world.fail)
         if book:
             book.write(header_of(scenario, choice, world.controller))
         try:
-            with crew:
+            with crew if box.remote is None else nullcontext():
                 try:
                     interrupted = go(world)
                 finally:

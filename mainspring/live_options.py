@@ -9,6 +9,7 @@ import typer
 from executor.models import Sources
 from mainspring.document import ScenarioError
 from mainspring.live import Box
+from mainspring.remote import remote_of
 
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="What the models run on.")]
 Model = Annotated[
@@ -24,11 +25,38 @@ Weights = Annotated[
 ]
 
 
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where workers find the controller that `mainspring worker` starts, on other machines "
+        "perhaps; without it they are started here.",
+    ),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="What `mainspring keys` has made, or its part `controller`: who else may come in.",
+    ),
+]
+Wait = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="For such workers at most; for ever by default."),
+]
+
+
 def box_of(
-    device: Literal["cpu", "cuda"], models: list[str] | None, weights: list[str] | None
+    device: Literal["cpu", "cuda"],
+    models: list[str] | None,
+    weights: list[str] | None,
+    listen: str | None = None,
+    keys: Path | None = None,
+    wait_s: float | None = None,
 ) -> Box:
     """What the options say. Raises ScenarioError."""
-    return Box(device, sources_of(models or [], weights or []))
+    sources = sources_of(models or [], weights or [])
+    return Box(device, sources, remote_of(listen, keys, wait_s))
 
 
 def sources_of(models: Sequence[str], weights: Sequence[str]) -> Sources:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mainspring.live_options import Device, Model, Weights, box_of
+from mainspring.live_options import Device, Keys, Listen, Model, Wait, Weights, box_of
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +30,9 @@ def serve(
     device: Device = "cpu",
     model: Model = None,
     weights: Weights = None,
+    listen: Listen = None,
+    keys: Keys = None,
+    wait: Wait = None,
 ) -> None:
     """Serve a scenario's models over HTTP: Open Inference Protocol v2, and /metrics.
 
@@ -40,7 +43,7 @@ def serve(
     from mainspring.serve import print_address, run_serve
     from results.table import print_runs
 
-    box = box_of(device, model, weights)
+    box = box_of(device, model, weights, listen, keys, wait)
     loaded = load_scenario(scenario, set_ or [])
     done = run_serve(
         loaded, out, policy, host=host, port=port, waiting=waiting, box=box, on_start=print_address
