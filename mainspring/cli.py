@@ -381,8 +381,18 @@ def run(
                 file=sys.stderr,
             )
     if runs[-1].summary.interrupted:
-        print(f"interrupted: {runs[-1].label} is not complete", file=sys.stderr)
+        _tell_interrupted(runs, [choice.label for choice in loaded.choose(policy or ())])
         raise typer.Exit(INTERRUPTED)
+
+
+def _tell_interrupted(runs: Runs, labels: Sequence[str]) -> None:
+    last = runs[-1]
+    text = f"interrupted: {last.label} is not complete"
+    if open_ := last.summary.outcomes["unfinished"]:
+        text += f", and its {open_:,} requests in flight count as not in time"
+    if left := labels[len(runs) :]:
+        text += f"; not run: {', '.join(left)}"
+    print(text, file=sys.stderr)
 
 
 @app.command()

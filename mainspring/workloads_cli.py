@@ -3,16 +3,15 @@
 What is shown of a scenario are the very arrivals that a run with its seed gets.
 """
 
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import typer
 
+from mainspring.document import Document
 from mainspring.scenario import Scenario, load_scenario
 from mainspring.world import Purpose, generator
 from workloads import Chunk, Closed, OpenLoop, ServeGen, Steps, Workload, WorkloadError
@@ -134,22 +133,12 @@ def _of_file(
 
 def _workload(path: Path, settings: Sequence[str]) -> OpenLoop:
     """The workload that plays a file: what is known of the file, and what the user says."""
-    given: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key.strip():
-            raise WorkloadError(f"--set {setting}: expected key=value, as in kind=trace")
-        try:
-            given[key.strip()] = tomllib.loads(f"v = {text}")["v"]
-        except tomllib.TOMLDecodeError:
-            given[key.strip()] = text.strip()
-    if given.get("kind") == "trace" and "model_column" in given:
-        given.setdefault("mapping", "round_robin")
+    given = Document({}, settings, source=path.name, folder=Path()).data
     table = {"path": str(path)} if "kind" in given else kind_of(path)
-    try:
-        workload: Workload = msgspec.convert(table | given, Workload)
-    except msgspec.ValidationError as error:
-        raise WorkloadError(f"{path.name}: {error}") from None
+    if given.get("kind") == "trace" and "model_column" in given:
+        table["mapping"] = "round_robin"
+    document = Document(table, settings, source=path.name, folder=Path())
+    workload: Workload = document.decode(Workload)  # type: ignore[arg-type]
     if isinstance(workload, Closed):
         raise WorkloadError('kind = "closed" plays no file')
     return workload

@@ -217,7 +217,8 @@ def test_an_interrupted_run_prints_its_table_and_ends_with_130(call, write, monk
     code, out, err = call("run", write(), "--out", "out")
     assert code == 130
     assert "goodput" in out
-    assert err.endswith("interrupted: clockwork is not complete\n")
+    assert "interrupted: clockwork is not complete" in err
+    assert err.endswith("; not run: fifo\n")
     assert "Ctrl-C again stops at once" in err
 
 

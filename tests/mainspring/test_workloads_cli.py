@@ -193,8 +193,9 @@ def test_any_table_with_a_time_can_be_shown(call):
     [
         (["t.csv"], "t.csv is none of the known traces; say how to read it, as --set kind=trace "
          "--set time_column=t --set time_unit=ms"),
-        (["t.csv", "--set", "kind"], "--set kind: expected key=value, as in kind=trace"),
-        (["t.csv", "--set", "kind=trac"], "t.csv: Invalid value 'trac' - at `$.kind`"),
+        (["t.csv", "--set", "kind"], "--set kind: expected key=value, as in seed=2"),
+        (["t.csv", "--set", "kind=trac"], "--set kind=trac: kind = \"trac\"; did you mean trace?"),
+        (["t.csv", "--set", "kind=trace"], "t.csv: missing key time_column"),
         (["t.csv", "--set", "kind=trace", "--set", "time_column=t"], "t.csv: time_unit is "
          "missing, and t.csv cannot tell it; expected one of \"ns\", \"us\", \"ms\", \"s\", or "
          "\"stamp\" for dates"),
