@@ -53,7 +53,7 @@ def claimed(out: Path) -> Iterator[list[Path]]:
         out.mkdir(parents=True, exist_ok=True)
         (out / RECORD).open("x").close()  # of two processes that come this far, one fails here
     except OSError as error:
-        raise _cannot_write(out, error) from None
+        raise cannot_write(out, error) from None
     finished: list[Path] = []
     try:
         yield finished
@@ -112,7 +112,7 @@ def write_record(scenario: Scenario, policies: Sequence[PolicyChoice], directory
         text = scenario.to_toml(policies)
         (directory / "scenario.toml").write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _cannot_write(directory, error) from None
+        raise cannot_write(directory, error) from None
 
 
 @cache
@@ -136,5 +136,6 @@ class _Record(msgspec.Struct):
     policies: list[str]
 
 
-def _cannot_write(directory: Path, error: OSError) -> ScenarioError:
+def cannot_write(directory: Path, error: OSError) -> ScenarioError:
+    """To be raised where the system refuses to write there."""
     return ScenarioError(f"{directory}: cannot be written ({error.strerror}); choose another --out")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import tomli_w
@@ -218,6 +218,14 @@ class PolicyChoice(msgspec.Struct, frozen=True):
     def build(self) -> Any:
         """A fresh policy."""
         return self.policy(self.params)
+
+
+SERVED: Final = "arrivals.parquet"
+"""What `mainspring serve` was asked, beside the scenario that plays it again."""
+_NOT_SERVED: Final = (
+    ": serve writes it when it ends in order and has been asked anything; run what it served, the "
+    "scenario file, instead"
+)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -466,7 +474,8 @@ def _inputs(document: Document, spec: Spec, policies: Sequence[PolicyChoice]) ->
         path = getattr(workload, "path", None)
         if path is not None:
             if not Path(path).is_file():
-                raise document.error(("workload", i, "path"), f"= {show(path)}; no such file")
+                hint = _NOT_SERVED if Path(path).name == SERVED else ""
+                raise document.error(("workload", i, "path"), f"= {show(path)}; no such file{hint}")
             files[path] = Path(path)
     digests = {name: _sha256(file) for name, file in files.items()}
     now = digests | _policy_digests(policies)

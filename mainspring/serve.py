@@ -18,6 +18,7 @@ from mainspring.directory import claimed, default_out, write_record
 from mainspring.document import ScenarioError
 from mainspring.live import Box, LiveRun, check, run_world
 from mainspring.scenario import PolicyChoice, Scenario
+from mainspring.served import with_served, write_served
 from mainspring.world import cluster_info
 from scheduler.records import FOREVER
 
@@ -50,9 +51,10 @@ def run_serve(
         raise ScenarioError(f"the scenario has the policies {labels}; say --policy NAME")
     directory = default_out(scenario) if out is None else Path(out)
     with claimed(directory) as finished, _sigterm_as_ctrl_c():
-        write_record(scenario, chosen, directory)
+        write_record(with_served(scenario), chosen, directory)
         run = _serve(scenario, chosen[0], directory, host, port, waiting, box, on_start)
         finished.append(directory)
+        write_served(scenario, chosen, directory, run.summary.end_ns)
     return run
 
 

@@ -7,6 +7,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
+from mainspring import load_scenario
 from mainspring.document import ScenarioError
 from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
@@ -26,7 +27,7 @@ def scenario(tmp_path):
 def test_a_live_run_is_a_run_like_any_other(scenario, tmp_path, policy):
     """The audit has passed where it comes back: pages, engines, windows, one end a request."""
     (live,) = run_live(scenario, tmp_path / "live", [policy])
-    (simulated,) = run(scenario, tmp_path / "simulated", [policy])
+    (simulated,) = run(load_scenario(live.directory), tmp_path / "simulated", [policy])
 
     assert live.summary.arrivals == simulated.summary.arrivals > 100
     rows = [

@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from executor.models import build
+from mainspring import load_scenario, run
+from mainspring.document import ScenarioError
 from mainspring.journal import replay
 from mainspring.runs import load_runs
 from results import read_actions, read_outcomes
@@ -134,9 +136,9 @@ def test_every_request_is_answered_counted_and_written_down(serve: Any) -> None:
     answered = sum(answer_of(one) for one in under_way)
     assert answered >= 1
 
-    (run,) = load_runs(served.out)
-    assert run.summary.arrivals == 300 + answered
-    assert not run.summary.interrupted
+    (done,) = load_runs(served.out)
+    assert done.summary.arrivals == 300 + answered
+    assert not done.summary.interrupted
     assert replay(served.out).same
 
 
@@ -179,6 +181,34 @@ def get(address: str, path: str, body: Any = None) -> str:
             return "ok"
     except HTTPError as error:
         return f"{error.code} {json.load(error)['reason']}"
+
+
+def requests_of(directory: Path) -> list[tuple[Any, ...]]:
+    """Model, arrival and deadline of each request of a run, in order."""
+    rows = read_outcomes(directory).to_pandas().sort_values("id")
+    return list(zip(rows["model"], rows["arrival_ns"], rows["deadline_ns"], strict=True))
+
+
+def test_what_was_served_runs_again_in_simulation(
+    serve: Any, tmp_path: Path, without_pictures: None
+) -> None:
+    """With the SLOs that the requests brought, and not with the scenario's own workload."""
+    served = serve()
+    for i in range(30):
+        own = {"parameters": {"slo_ms": 5000}} if i % 3 == 0 else {}
+        served.client.infer(f"resnet50_v2.{i % 8}", tensors(), **own)
+    assert served.end() == 0
+
+    (again,) = run(load_scenario(served.out), tmp_path / "again")
+    assert requests_of(again.directory) == requests_of(served.out)
+    assert again.summary.outcomes["ok"] == again.summary.arrivals == 30
+
+
+def test_what_served_nothing_says_why_it_cannot_run_again(serve: Any) -> None:
+    served = serve()
+    assert served.end() == 0
+    with pytest.raises(ScenarioError, match=r"arrivals\.parquet\"; no such file: serve writes it"):
+        load_scenario(served.out)
 
 
 def test_a_killed_worker_leaves_no_post_unanswered_and_comes_back(serve: Any) -> None:
@@ -224,13 +254,13 @@ def test_a_killed_worker_leaves_no_post_unanswered_and_comes_back(serve: Any) ->
         assert "ok" in {infer(i) for i in range(20)}, "it says that it is ready, so it serves"
 
     assert served.end() == 0
-    (run,) = load_runs(served.out)
+    (done,) = load_runs(served.out)
     ids = read_outcomes(served.out)["id"].to_pylist()
-    assert sorted(ids) == list(range(run.summary.arrivals)), "each request once"
-    assert run.summary.arrivals == 1220 - fates["503 not_ready"]
+    assert sorted(ids) == list(range(done.summary.arrivals)), "each request once"
+    assert done.summary.arrivals == 1220 - fates["503 not_ready"]
     actions = read_actions(served.out)["id"].to_pylist()
     assert len(set(actions)) == len(actions), "no action twice"
-    assert run.summary.workers_lost_whole_run >= 3
+    assert done.summary.workers_lost_whole_run >= 3
     assert replay(served.out).same
 
 
