@@ -1,5 +1,7 @@
 """Messages: what is none is refused, whatever it is made of."""
 
+import os
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,13 @@ from executor.wire import (
 from profiles.durations import Constant
 from scheduler.records import Infer, Load, Status, Unload, Why
 
+EXAMPLES = int(os.environ.get("MAINSPRING_EXAMPLES", 5_000))
+
 MESSAGE = encode(Reports([Report(1, Status.DONE, Why.NOTHING, 2, 3, 4, 5, 6)]))
+TO_WORKER = [
+    encode(Do(9, [Load(1, 0, 2, 3, 4, 5), Infer(3, 0, 2, 4, (7, 8), 1, 2, 3)])),
+    encode(Setup(84, 1, [Bill(7, Constant(8_310_000), {1: Constant(2_730_000)})])),
+]
 
 
 def test_what_is_sent_is_what_comes():
@@ -31,7 +39,7 @@ def test_what_is_sent_is_what_comes():
     assert decode_to_worker(encode(setup)) == setup
 
 
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(frame=st.binary(max_size=200))
 def test_noise_is_no_message(frame):
     for decode in (decode_from_worker, decode_to_worker):
@@ -41,7 +49,7 @@ def test_noise_is_no_message(frame):
             continue
 
 
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(place=st.integers(0, len(MESSAGE) - 1), value=st.integers(0, 255))
 def test_a_message_with_a_wrong_byte_is_refused_or_another_message(place, value):
     frame = bytearray(MESSAGE)
@@ -51,6 +59,23 @@ def test_a_message_with_a_wrong_byte_is_refused_or_another_message(place, value)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return
     assert encode(message)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    message=st.sampled_from(TO_WORKER),
+    wrong=st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=6),
+    end=st.integers(0, 200),
+)
+def test_what_a_worker_is_sent_with_wrong_bytes_is_refused_or_another_message(message, wrong, end):
+    frame = bytearray(message)
+    for place, value in wrong.items():
+        frame[place % len(frame)] = value
+    try:
+        understood = decode_to_worker(bytes(frame[:end]))
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return
+    assert encode(understood)
 
 
 def test_a_status_that_is_none_is_refused():
