@@ -220,7 +220,7 @@ class Cluster:
             if self._drawn is not None and self._drawn.client_to_controller and len(times_ns):
                 times_ns += self._drawn.client_to_controller.draw_ns(len(times_ns))
                 times_ns = np.maximum(np.maximum.accumulate(times_ns), last_ns)
-                last_ns = times_ns[-1]
+                last_ns = int(times_ns[-1])
             yield times_ns, chunk
 
     def _expect(self) -> None:
