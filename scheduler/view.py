@@ -6,6 +6,7 @@ durations of what is outstanding to the end of what is finished.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
@@ -102,6 +103,23 @@ class GpuView:
         of that size or above is believed to fit until something else has been evicted.
         """
         return self.free_pages + freed >= pages and (freed > 0 or pages < self._no_hole)
+
+    def victims(
+        self, pages: int, pages_of: Callable[[int], int], may_go: Callable[[int], bool]
+    ) -> list[int] | None:
+        """Idle models to evict so that one of `pages` may fit, least recently used first.
+
+        pages_of: of a model. may_go: which may be evicted. None if all those were not enough.
+        """
+        found: list[int] = []
+        freed = 0
+        for model in self.ready:
+            if self.fits(pages, freed):
+                break
+            if model not in self.in_use and may_go(model):
+                found.append(model)
+                freed += pages_of(model)
+        return found if self.fits(pages, freed) else None
 
     def load(self, model: int, pages: int) -> None:
         """A load was sent."""

@@ -502,19 +502,15 @@ class DynamicBatching:
 
     def _load(self, now_ns: int, gpu: GpuView, model: _Model, out: Actions) -> None:
         """Load a model, if idle ones whose requests are not older can make room for it."""
-        victims = []
-        freed = 0
-        oldest_ns = model.oldest_ns()
-        for id in gpu.ready:
-            if gpu.fits(model.pages, freed):
-                break
-            other = self._models[id]
-            if id not in gpu.in_use and other.oldest_ns() > oldest_ns:
-                victims.append(other)
-                freed += other.pages
-        if not gpu.fits(model.pages, freed):
+        models, oldest_ns = self._models, model.oldest_ns()
+        victims = gpu.victims(
+            model.pages,
+            lambda id: models[id].pages,
+            lambda id: models[id].oldest_ns() > oldest_ns,
+        )
+        if victims is None:
             return
-        for victim in victims:
+        for victim in [models[id] for id in victims]:
             out.unload(gpu.lane, victim.id, now_ns, FOREVER)
             gpu.unload(victim.id, victim.pages)
             self._close(victim, gpu)

@@ -317,18 +317,16 @@ class Edf:
 
     def _make_room(self, now_ns: int, gpu: GpuView, model: _Model, out: Actions) -> bool:
         """Evict idle models, least recently used first; none if they would not be enough."""
-        victims = []
-        freed = 0
-        for id in gpu.ready:
-            if gpu.fits(model.pages, freed):
-                break
-            other = self._models[id]
-            if id not in gpu.in_use and not (other.queue and _urgency(other) < _urgency(model)):
-                victims.append(other)
-                freed += other.pages
-        if not gpu.fits(model.pages, freed):
+        models = self._models
+
+        def may_go(id: int) -> bool:
+            other = models[id]
+            return not (other.queue and _urgency(other) < _urgency(model))
+
+        victims = gpu.victims(model.pages, lambda id: models[id].pages, may_go)
+        if victims is None:
             return False
-        for victim in victims:
+        for victim in [models[id] for id in victims]:
             out.unload(gpu.lane, victim.id, now_ns, FOREVER)
             gpu.unload(victim.id, victim.pages)
             victim.copies -= 1
