@@ -181,7 +181,9 @@ class Cluster:
         self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
         self._result_ns = delays.worker_to_controller_ns + delays.poll_ns
         self._has_cost = bool(delays.decision_per_event_ns or delays.decision_per_action_ns)
-        # By GPU, when its last message arrives: where delays vary, none may overtake another.
+        self._varies = drawn is not None
+        """Whether messages take different times; then none may overtake another on its way."""
+        # By GPU, when its last message arrives, if it varies.
         self._last_there_ns = [0] * len(gpus)
         self._last_back_ns = [0] * len(gpus)
 
@@ -355,7 +357,7 @@ class Cluster:
     def _go(self, now_ns: int, cost_ns: int, message_ns: int, gpu: int, action: Action) -> None:
         """An action leaves in cost_ns, and is with its GPU message_ns later."""
         there_ns = now_ns + cost_ns + message_ns
-        if self._drawn is not None:
+        if self._varies:
             self._last_there_ns[gpu] = there_ns = max(there_ns, self._last_there_ns[gpu])
         if there_ns > now_ns:
             self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))

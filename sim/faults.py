@@ -29,15 +29,13 @@ from sim.trouble import Trouble
 
 
 class _Way:
-    """The way between the controller and one worker, there and back. Nothing overtakes on it."""
+    """The way between the controller and one worker, there and back."""
 
     def __init__(self) -> None:
         self.delayed_until_ns = 0
         self.delay_ns = 0
         self.actions_to_lose = 0
         self.results_to_lose = 0
-        self.last_there_ns = 0
-        self.last_back_ns = 0
 
     def extra_ns(self, now_ns: int) -> int:
         """How much longer a message takes that is sent now."""
@@ -50,6 +48,7 @@ class FaultyCluster(Cluster):
     def __init__(self, *args: Any, faults: Sequence[Fault], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._faults = faults
+        self._varies = True
         self._ways = [_Way() for _ in self._gpus]
         self._outstanding: dict[int, tuple[int, Action]] = {}  # by action id: GPU, action
         self._dead: set[int] = set()
@@ -99,7 +98,7 @@ class FaultyCluster(Cluster):
         self._dead.add(gpu)
         self._gpus[gpu].crash()
         # What it has sent before is on its way, and comes first.
-        known_ns = max(now_ns + self._result_ns, self._ways[gpu].last_back_ns)
+        known_ns = max(now_ns + self._result_ns, self._last_back_ns[gpu])
         self.env.call_in(known_ns - now_ns, partial(self._is_lost, gpu))
         if fault.back_after_s is not None:
             back_ns = max(now_ns + round(fault.back_after_s * 1e9) + self._result_ns, known_ns)
@@ -147,12 +146,7 @@ class FaultyCluster(Cluster):
             missed_ns = _second_heartbeat_ns(sent_ns) + self._result_ns
             self.env.call_in(missed_ns - now_ns, partial(self._is_missed, action))
             return
-        there_ns = sent_ns + message_ns + way.extra_ns(sent_ns)
-        way.last_there_ns = there_ns = max(there_ns, way.last_there_ns)
-        if there_ns > now_ns:
-            self.env.call_in(there_ns - now_ns, partial(self._deliver, gpu, action))
-        else:
-            self._gpus[gpu].submit(now_ns, action)
+        super()._go(now_ns, cost_ns, message_ns + way.extra_ns(sent_ns), gpu, action)
 
     def _through(self, gpu: int, action: Action) -> None:
         if action.id in self._outstanding:  # else its worker has died meanwhile
@@ -169,7 +163,8 @@ class FaultyCluster(Cluster):
         if self._truth is not None:
             self._say(self._truth, result)
         now_ns = self.env.now
-        way = self._ways[self._out.gpu_of_lane[result.action.lane]]
+        gpu = self._out.gpu_of_lane[result.action.lane]
+        way = self._ways[gpu]
         back_ns = now_ns + self._back_ns() + way.extra_ns(now_ns)
         if way.results_to_lose:
             way.results_to_lose -= 1
@@ -177,7 +172,7 @@ class FaultyCluster(Cluster):
             again_ns = _second_heartbeat_ns(now_ns) + self._result_ns
             self.env.call_in(again_ns - now_ns, partial(self._receive, result))
             return
-        way.last_back_ns = back_ns = max(back_ns, way.last_back_ns)
+        self._last_back_ns[gpu] = back_ns = max(back_ns, self._last_back_ns[gpu])
         self.env.call_in(back_ns - now_ns, partial(self._receive, result))
 
     def _receive(self, result: Result, now_ns: int) -> None:
