@@ -224,7 +224,6 @@ def _checked(
 def _make_paths_absolute(document: Document) -> None:
     """Paths in a study start from its folder."""
     for place, value in document.leaves():
-        key: Key
         match place:
             case ("scenario",) if isinstance(value, str):
                 document.set(place, str((document.folder / value).resolve()))
@@ -232,15 +231,21 @@ def _make_paths_absolute(document: Document) -> None:
             case (
                 ("grid", *inside, int()) | ("point", int(), *inside) | ("set" | "scenario", *inside)
             ):
-                key = tuple(_step(part) for name in inside for part in str(name).split("."))
+                key = _steps(".".join(map(str, inside)))
             case _:
                 continue
-        if isinstance(value, str) and (is_path(key, value) or (key == (POLICY,) and ":" in value)):
-            document.set(place, str((document.folder / value).resolve()))
+        document.set(place, _whole(key, value, document.folder))
 
 
-def _step(part: str) -> str | int:
-    return int(part) if part.isdecimal() else part
+def _steps(name: str) -> Key:
+    return tuple(int(part) if part.isdecimal() else part for part in name.split("."))
+
+
+def _whole(key: Key, value: Any, folder: Path) -> Any:
+    """The value of a scenario's key; a path starts from `folder`."""
+    if isinstance(value, str) and (is_path(key, value) or (key == (POLICY,) and ":" in value)):
+        return str((folder / value).resolve())
+    return value
 
 
 def _override(document: Document, override: str) -> None:
@@ -249,10 +254,7 @@ def _override(document: Document, override: str) -> None:
     name = name.strip()
     if not equals or not all(name.split(".")):
         raise ScenarioError(f"--set {override}: expected key=value, as in duration_s=5")
-    value = toml_value(text.strip())
-    key = tuple(_step(part) for part in name.split("."))
-    if isinstance(value, str) and (is_path(key, value) or (key == (POLICY,) and ":" in value)):
-        value = str(Path(value).resolve())
+    value = _whole(_steps(name), toml_value(text.strip()), Path())
     told = f"--set {override}"
     if name == SEED:
         document.data.pop("replications", None)
@@ -266,7 +268,7 @@ def _override(document: Document, override: str) -> None:
 
 
 def _sweep_policies(document: Document, policies: Sequence[str]) -> None:
-    whole = [str(Path(name).resolve()) if ":" in name else name for name in policies]
+    whole = [_whole((POLICY,), name, Path()) for name in policies]
     told = " ".join(f"--policy {name}" for name in policies)
     document.data.setdefault("grid", {})
     document.give(("grid", POLICY), whole, told, "")
