@@ -4,7 +4,6 @@ What is measured is named as in `cluster.delays_us` (mainspring.scenario, Delays
 microsecond an event and changes nothing of what the controller does, or when.
 """
 
-from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
@@ -68,11 +67,9 @@ class TimedCluster(LiveCluster):
         self._timings = timings
         if rng is not None:
             self._coming = (one for one in self._coming if rng.random() < share)
-        self._costs: defaultdict[int, list[int]] = defaultdict(list)
         self._left_ns: dict[int, int] = {}  # by action id
         self._busy_until_ns = [0] * len(self._setups)
         self._result: Report | None = None
-        timings.costs = self._costs
 
     def _settle(self, now_ns: int) -> None:
         if self._result is not None:
@@ -83,7 +80,7 @@ class TimedCluster(LiveCluster):
         emitted = len(sent) + len(out.ended)
         super()._settle(now_ns)
         done_ns = self.now_ns
-        self._costs[emitted].append(done_ns - now_ns)
+        self._timings.costs.setdefault(emitted, []).append(done_ns - now_ns)
         for id in sent:
             self._left_ns[id] = done_ns
 

@@ -157,13 +157,6 @@ def run_timed(
     return done, timings
 
 
-def read_timings(directory: Path) -> "Timings":
-    """What `run_timed` left there. Raises OSError, and msgspec.MsgspecError where it is torn."""
-    from executor.timed import Timings
-
-    return msgspec.json.decode((directory / TIMINGS).read_bytes(), type=Timings)
-
-
 def as_runs(done: Sequence[LiveRun]) -> Runs:
     """For the table."""
     return Runs(done)

@@ -2,11 +2,12 @@ import json
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainspring.cli import main
 from mainspring.delays import summed_up
-from mainspring.live import read_timings
+from mainspring.live import TIMINGS
 
 pytest.importorskip("zmq", reason="live runs need pip install 'mainspring[executor]'")
 from executor.timed import Timings
@@ -97,7 +98,10 @@ def test_a_simulation_has_delays_that_were_measured_in_other_runs(
         assert not any(live["cluster"]["delays_us"].values())
 
     given = [each["cluster"]["delays_us"]["worker_to_controller"] for each in (one, two)]
-    took = [read_timings(tmp_path / "v" / name).back for name in ("live-1", "live-2")]
+    took = [
+        msgspec.json.decode((tmp_path / "v" / name / TIMINGS).read_bytes(), type=Timings).back
+        for name in ("live-1", "live-2")
+    ]
     assert measured["samples"]["worker_to_controller"] == sum(map(len, took)) >= 20
     for us, ns in zip(given, reversed(took), strict=True):  # each has the other's
         assert len(us) == min(50, len(ns))
