@@ -18,7 +18,8 @@ the same. What differs from the original:
 - A model's strategies stand in one line for all GPUs that hold it, where the original gives each
   GPU its own copy. What one GPU drops no other one could use: whoever could start earlier has
   been asked before.
-- Faults of the artifact are off unless `faithful_to = "osdi20-artifact"` (see `Faults`).
+- Faults of the artifact are off unless `faithful_to = "osdi20-artifact"` (`Faults`, in
+  `scheduler/policies/clockwork_params.py`).
 
 Not here: networking, and how long a batch takes (see `profiles/`).
 """
