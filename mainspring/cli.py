@@ -218,6 +218,12 @@ def clockwork(
     from mainspring.reproduce.figures import chosen, make
     from mainspring.reproduce.original import LEFT_OUT, original
 
+    wanted = [] if figure == "original" else chosen(figure)
+    if html is not None and not wanted:
+        raise ScenarioError(
+            "--html: a page is made of figures, and original has none; give --markdown FILE"
+        )
+    write = _page("clockwork", figure, html)
     rows: list[Row] = []
     notes: list[str] = []
     if figure in ("original", "all"):
@@ -227,14 +233,7 @@ def clockwork(
             markdown.write_text(as_markdown(data, rows), encoding="utf-8")
             notes.append(f"page:     {markdown}")
         notes.append(f"left out: {', '.join(LEFT_OUT)} (mainspring.reproduce.original says why)")
-    wanted = [] if figure == "original" else chosen(figure)
-    if html is not None and not wanted:
-        raise ScenarioError(
-            "--html: a page is made of figures, and original has none; give --markdown FILE"
-        )
-    _print_figures(
-        make(wanted, out, full=full), rows, notes, json, _page("clockwork", figure, html)
-    )
+    _print_figures(make(wanted, out, full=full), rows, notes, json, write)
 
 
 @reproduce_app.command()
