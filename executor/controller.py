@@ -79,7 +79,7 @@ from workloads.closed import MIN_RETRY_NS, Client
 
 SILENT_NS: Final = 1_000_000_000
 """A worker that leaves a ping unanswered for so long is lost: on top of a batch that may be under
-way, for on a CPU nothing is heard of a worker that computes."""
+way, for model code that holds Python's lock keeps its worker from answering."""
 
 OVERRUN: Final = 4
 """A batch may take so many times what its profile says before its worker counts as silent."""

@@ -1,9 +1,8 @@
 """What a device is to the worker's loop: memory for weights, a copy engine, an execution engine.
 
 The worker's brain (`scheduler/worker.py`) says what starts when and where it lies in memory; a
-device does it. Work is begun and then asked after, so that one loop serves both engines: a device
-that has no queue of its own may do the work at once, inside `begin_*`, and say so at the next
-`poll`. Times are the worker's own clock, `time.monotonic_ns`.
+device does it. Work is begun and then asked after, so that one loop serves both engines and hears
+messages meanwhile. Times are the worker's own clock, `time.monotonic_ns`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,8 +63,9 @@ class Device(Protocol):
         """Whether a model has to lie in one piece here; otherwise any pages will do."""
 
     @property
-    def blocks(self) -> bool:
-        """Whether `begin_infer` returns only when the batch is done: nothing is told meanwhile."""
+    def wakes(self) -> int | None:
+        """A descriptor that is readable from when work is done until `poll` has handed it out; None
+        where `due_ns` alone tells when to ask."""
 
     def begin_load(self, model: int, place: Sequence[int]) -> None:
         """Copy a model's weights to `place`: the pages' numbers, ascending where contiguous."""
@@ -77,7 +77,8 @@ class Device(Protocol):
         """The end of what was begun on `engine`, once; None while it runs or nothing does."""
 
     def due_ns(self, engine: Engine) -> int | None:
-        """When that end is expected; None if nothing runs. A time in the past says: ask again."""
+        """When that end is expected; None if nothing runs, or if `wakes` tells. A time in the past
+        says: ask again."""
 
     def unload(self, model: int) -> None:
         """Forget a model's weights; its place is free when this returns."""

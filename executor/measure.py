@@ -8,6 +8,7 @@ Not here: which device (`executor/devices/`), and what becomes of the numbers (m
 """
 
 import gc
+import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -98,6 +99,8 @@ def measure(
 def _wait(device: Device, engine: Engine, what: str) -> Done:
     end_ns = time.monotonic_ns() + LONGEST_S * 1e9
     while (done := device.poll(engine)) is None:
+        if device.wakes is not None:  # a loop that spins would keep its threads from Python's lock
+            select.select([device.wakes], [], [], LONGEST_S)
         if time.monotonic_ns() > end_ns:
             raise DeviceError(f"{what} did not end within {LONGEST_S:g} s")
     if done.error:

@@ -21,8 +21,8 @@ class Timings(msgspec.Struct):
     handled: of requests, from their time to the controller's look at them. woken: of wakes, the
     same. costs: by how many actions and answers came of an event, the controller's own time for
     it. there: from the end of that to an action's start, or to its arrival where its window was not
-    open yet; so with what sending takes, and of actions that left while their GPU did nothing: a
-    worker that computes itself sees no message meanwhile. gap: an engine's idle time between
+    open yet; so with what sending takes, and of actions that left while their GPU did nothing, so
+    without what they wait for. gap: an engine's idle time between
     two actions, of which the second was there before the first ended. back: from an action's end to
     the controller's look at it. over: a duration less its profile's, by "load" or batch size, where
     the profile's is constant.

@@ -186,12 +186,15 @@ class Job:
                     done.outputs,
                 )
                 self._free_ns[engine] = done.end_ns
-            # What is done is told first: it would wait for the whole of the next batch.
-            if not (self.reports and self._device.blocks):
-                self._start(engine)
+            self._start(engine)
             due_ns = self._device.due_ns(engine)
             if due_ns is not None and due_ns < self.next_ns:
                 self.next_ns = due_ns
+
+    @property
+    def wakes(self) -> int | None:
+        """A descriptor that is readable when `step` should be called, where the device has one."""
+        return self._device.wakes
 
     def in_force(self) -> dict[str, str]:
         """What holds for the device, in words."""
@@ -288,7 +291,7 @@ def serve(
         socket.connect(address)
         hello = encode(Hello(VERSION, gpu, os.getpid(), in_force))
         hello_ns = 0
-        descriptor = int(socket.getsockopt(zmq.FD))
+        watched = [int(socket.getsockopt(zmq.FD))]
         parent = os.getppid()
         heard_ns = time.monotonic_ns()
         while True:
@@ -311,7 +314,7 @@ def serve(
                 hello_ns = time.monotonic_ns() + HELLO_NS
             # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
             if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                select.select([descriptor], [], [], wait_ns / 1e9)
+                select.select(watched, [], [], wait_ns / 1e9)
             while True:
                 try:
                     frame = socket.recv(zmq.NOBLOCK)
@@ -335,6 +338,7 @@ def serve(
                         if job is not None:  # the controller had given us up, and takes us on anew
                             job.close()
                             job = None
+                            del watched[1:]
                         _permit(message, operator)
                         job = Job(message, sources, gpu if operator is None else operator.card)
                     except (DeviceError, ModelError) as error:
@@ -346,6 +350,8 @@ def serve(
                     except Exception as error:  # a fault of ours: say so, rather than be silent
                         socket.send(encode(Unable(f"{type(error).__name__}: {error}")))
                         raise
+                    if job.wakes is not None:
+                        watched.append(job.wakes)
                     gc.collect()
                     gc.freeze()
                     gc.disable()  # what a loop makes has no cycles

@@ -449,7 +449,7 @@ def validate(
         )
     out = out or default_out(loaded)
     with bars(json) as progress:
-        if measured and (found := measure(loaded, out, box, progress)):
+        if measured and (found := measure(loaded, out, box, progress, rests=shares is None)):
             loaded = load_scenario(scenario, [*(set_ or []), *found])
         if shares is None:
             came = validate_scenario(loaded, out, policies[0], repeats, progress, box)

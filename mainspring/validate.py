@@ -198,10 +198,13 @@ def _compared(
     return compare(live, simulated, free_core=free_core, policy=label, load=load), delays
 
 
-def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) -> list[str]:
-    """Measure the scenario's real models on this device, at the batch sizes that it knows, with
-    rests as long as a GPU of the scenario has between requests.
+def measure(
+    scenario: Scenario, out: Path, box: Box, progress: Progress | None, rests: bool
+) -> list[str]:
+    """Measure the scenario's real models on this device, at the batch sizes that it knows.
 
+    rests: as long as a GPU of the scenario has between requests. At half of its capacity and above
+    it has next to none, and a device that has rested is slower: on a CPU, caches are cold.
     Returns the overrides that have it use OUT/profile.toml; none where all its models spin.
     Raises ProfileError, and ScenarioError where `out` is there already.
     """
@@ -216,8 +219,10 @@ def measure(scenario: Scenario, out: Path, box: Box, progress: Progress | None) 
         batch for model in scenario.models if model.runs in names
         for batch in model.profile.batch_sizes
     }  # fmt: skip
-    requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
-    gap_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
+    gap_s = 0.0
+    if rests:
+        requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
+        gap_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
     file = out / "profile.toml"
     done = profile(
         sorted(names), sorted(sizes), file,

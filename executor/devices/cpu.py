@@ -2,15 +2,17 @@
 
 A model's parameters and buffers are views on the arena. A load copies its packed weights from the
 host's memory to the place that the worker's brain names and makes the views point there; so a
-place must be one piece. The copy engine is a thread, which torch lets run beside an execution; the
-execution engine is the worker's own loop, which does nothing else meanwhile.
+place must be one piece. Each engine is a thread, for torch computes and copies without Python's
+lock: the worker's loop hears messages and starts copies while a batch runs, as beside a GPU. What
+is done makes a pipe readable, so that the loop need not spin, which would hold the lock.
 Models called `spin` only take their profile's time; their place in the arena stays theirs.
 """
 
+import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +24,7 @@ from executor.devices.spin import SpinDevice
 from executor.models import SPIN, Built, ModelError, Sources, batch_of, build, call, import_torch
 from executor.packing import Packed
 from executor.wire import Bill
-from scheduler.worker import Engine
+from scheduler.worker import ENGINES, Engine
 
 PAGE: Final = 4096
 """The arena begins at a multiple of it."""
@@ -46,7 +48,6 @@ class CpuDevice:
     """
 
     contiguous = True
-    blocks = True
 
     def __init__(
         self,
@@ -60,28 +61,30 @@ class CpuDevice:
         torch = self._torch = import_torch("the cpu device")
         torch.set_num_threads(threads)
         self._threads = threads
-        # A thread that has copied waits for this long before Python lets it say so.
+        # A thread that is done waits for this long before Python lets it say so.
         sys.setswitchinterval(1e-4)
         self._page_bytes = page_bytes
         self._bytes = pages * page_bytes
         self._models = _models(bills, page_bytes, sources)
         self._made_up: dict[tuple[int, int], Mapping[str, Any]] = {}
-        self._warm(bills)
+        self._threads_of = [ThreadPoolExecutor(1, engine.name.lower()) for engine in ENGINES]
+        self._work: list[Future[Done] | None] = [None for _ in ENGINES]
+        self.wakes, self._wake = os.pipe()
         try:
+            self._threads_of[Engine.EXEC].submit(self._warm, bills).result()
             buffer = torch.zeros(self._bytes + PAGE, dtype=torch.uint8)
         except RuntimeError as error:
+            self.close()
             raise DeviceError(f"no memory for an arena of {pages} pages: {error}") from None
+        except DeviceError:
+            self.close()
+            raise
         first = -buffer.data_ptr() % PAGE
         self._arena = buffer[first : first + self._bytes]
         self._throttled_before = _throttled_times()
         self._spin = SpinDevice(bills, seed)
         self._places: dict[int, Any] = {}
         """The part of the arena that each model has, from the begin of its load on."""
-        self._copier = ThreadPoolExecutor(1, "copy")
-        self._copy: Future[Done] | None = None
-        self._copy_due_ns = 0
-        self._copied_ns: dict[int, int] = {}  # by model, the last time
-        self._executed: Done | None = None
 
     def begin_load(self, model: int, place: Sequence[int]) -> None:
         """Point the model's tensors to the place, and have its weights copied there."""
@@ -94,46 +97,30 @@ class CpuDevice:
             return
         start_ns = time.monotonic_ns()
         here.packed.bind(here.module, piece)
-        self._copy_due_ns = start_ns + self._copied_ns.get(model, 0)
-        self._copy = self._copier.submit(_copied, piece, here.packed.weights, start_ns)
+        self._begin(Engine.COPY, lambda: _copied(piece, here.packed.weights, start_ns))
 
     def begin_infer(self, model: int, batch: int, inputs: Sequence[Tensors]) -> None:
-        """Run the batch, at once. inputs: at most `batch`; the rest is padding."""
+        """Run the batch. inputs: at most `batch`; the rest is padding."""
         here = self._models[model]
         if here is None:
             self._spin.begin_infer(model, batch, inputs)
             return
         start_ns = time.monotonic_ns()
-        outputs: Sequence[Tensors] = ()
-        error = ""
-        try:
-            assert model in self._places, f"model {model} is not loaded"
-            given = self._batch(model, here.built, batch, inputs)
-            with self._torch.inference_mode():
-                out = call(here.built, here.module, given)
-            if inputs:
-                outputs = rows(out, len(inputs))
-        except Exception as wrong:  # whatever a model's code raises ends its batch, not the worker
-            error = f"{type(wrong).__name__}: {wrong}"
-        end_ns = time.monotonic_ns()
-        self._executed = Done(start_ns, end_ns, end_ns - start_ns, error, outputs)
+        self._begin(Engine.EXEC, lambda: self._executed(model, here, batch, inputs, start_ns))
 
     def poll(self, engine: Engine) -> Done | None:
         """The end of what was begun."""
-        if engine is Engine.EXEC:
-            done, self._executed = self._executed, None
-        else:
-            done = None
-            if self._copy is not None and self._copy.done():
-                done, self._copy = self._copy.result(), None
-        return done or self._spin.poll(engine)
+        work = self._work[engine]
+        if work is None:
+            return self._spin.poll(engine)
+        if not work.done():
+            return None
+        os.read(self.wakes, 1)  # there is one, from before it was done
+        self._work[engine] = None
+        return work.result()
 
     def due_ns(self, engine: Engine) -> int | None:
-        """When to ask again: a copy takes about what the model's last one took."""
-        if engine is Engine.EXEC and self._executed is not None:
-            return self._executed.end_ns
-        if engine is Engine.COPY and self._copy is not None:
-            return self._copy_due_ns
+        """Of models that only spin; the others make `wakes` readable."""
         return self._spin.due_ns(engine)
 
     def unload(self, model: int) -> None:
@@ -152,8 +139,41 @@ class CpuDevice:
         )
 
     def close(self) -> None:
-        """Let the thread end; the arena goes with the object."""
-        self._copier.shutdown()
+        """Let the threads end; the arena goes with the object."""
+        for threads in self._threads_of:
+            threads.shutdown()
+        os.close(self.wakes)
+        os.close(self._wake)
+
+    def _begin(self, engine: Engine, work: Callable[[], Done]) -> None:
+        """Have the engine's thread do it. start_ns of what is done is from before, so that what
+        the way to the thread takes counts."""
+
+        def and_tell() -> Done:
+            try:
+                return work()
+            finally:
+                os.write(self._wake, b".")
+
+        self._work[engine] = self._threads_of[engine].submit(and_tell)
+
+    def _executed(
+        self, model: int, here: _Model, batch: int, inputs: Sequence[Tensors], start_ns: int
+    ) -> Done:
+        """Run a batch, in the thread."""
+        outputs: Sequence[Tensors] = ()
+        error = ""
+        try:
+            assert model in self._places, f"model {model} is not loaded"
+            given = self._batch(model, here.built, batch, inputs)
+            with self._torch.inference_mode():
+                out = call(here.built, here.module, given)
+            if inputs:
+                outputs = rows(out, len(inputs))
+        except Exception as wrong:  # whatever a model's code raises ends its batch, not the worker
+            error = f"{type(wrong).__name__}: {wrong}"
+        end_ns = time.monotonic_ns()
+        return Done(start_ns, end_ns, end_ns - start_ns, error, outputs)
 
     def _batch(
         self, model: int, built: Built, batch: int, inputs: Sequence[Tensors]

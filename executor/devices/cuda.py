@@ -163,7 +163,7 @@ class CudaDevice:
         paged: bool,
     ) -> None:
         self.contiguous = not paged
-        self.blocks = False
+        self.wakes = None
         self.kind = "paged memory, graphs" if paged else "contiguous memory, no graphs"
         self.eager: dict[int, str] = {}
         """Models that run without a graph, and why."""

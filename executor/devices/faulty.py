@@ -32,9 +32,9 @@ class FaultyDevice:
         return self._device.contiguous
 
     @property
-    def blocks(self) -> bool:
+    def wakes(self) -> int | None:
         """As the device has it."""
-        return self._device.blocks
+        return self._device.wakes
 
     def happens(self, fault: DeviceError | StalledCopy | SlowGpu) -> None:
         """This goes wrong from now on."""

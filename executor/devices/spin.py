@@ -19,7 +19,7 @@ class SpinDevice:
     """See the module's text. bills: what each model costs. seed: of durations that vary."""
 
     contiguous = False
-    blocks = False
+    wakes = None
 
     def __init__(self, bills: Sequence[Bill], seed: int) -> None:
         self._bills = bills

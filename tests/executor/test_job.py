@@ -2,7 +2,6 @@
 
 import time
 
-from executor.devices.spin import SpinDevice
 from executor.wire import Bill, Setup
 from executor.worker import Job
 from profiles.durations import Constant
@@ -93,31 +92,3 @@ def test_an_action_began_when_the_brain_let_it_begin(monkeypatch):
     run_until(worker, 1)
 
     assert worker.reports[0].start_ns < device_ns[0]
-
-
-class _Blocking(SpinDevice):
-    """As a CPU: it computes, and is heard of again when it is done."""
-
-    blocks = True
-
-    def begin_infer(self, model, batch, inputs):
-        super().begin_infer(model, batch, inputs)
-        time.sleep(0.002)
-
-
-def test_what_a_blocking_device_has_done_is_told_before_it_begins_the_next(monkeypatch):
-    monkeypatch.setattr("executor.worker.open_device", lambda *_: _Blocking([BILL], 1))
-    worker = job()
-    worker.take([Load(0, 0, 0, 0, FOREVER, 0)])
-    run_until(worker, 1)
-    worker.reports.clear()
-    worker.take([Infer(id, 0, 0, 1, (id,), 0, FOREVER, 0) for id in (1, 2, 3)])
-    told_ns = {}
-    while len(told_ns) < 3:
-        worker.step()
-        for report in worker.reports:
-            told_ns[report.id] = report, time.monotonic_ns()
-        worker.reports.clear()
-
-    for id in (1, 2):
-        assert told_ns[id][1] <= told_ns[id + 1][0].start_ns

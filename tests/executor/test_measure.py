@@ -17,6 +17,8 @@ class Scripted:
 
     contiguous = True
 
+    wakes = None
+
     def __init__(self, wrong_at=None):
         self.done = {}
         self.places = []
