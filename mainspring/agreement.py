@@ -108,6 +108,10 @@ def compare(
     return [msgspec.structs.replace(check, policy=policy, load=load) for check in checks]
 
 
+_Executions = dict[int, dict[int, list[int]]]
+"""In ns, by batch size and model."""
+
+
 class _Run:
     """A finished run, of which every file is read once."""
 
@@ -139,17 +143,18 @@ class _Run:
         """Of the answers in the measured span."""
         return np.asarray((self.end_ns - self.arrival_ns)[self.answered & self.inside] / 1e6)
 
-    def medians(self) -> dict[int, float]:
-        """The median execution in ms, by batch size."""
+    def executions(self) -> _Executions:
+        """How long batches took."""
         actions = read_actions(self.path).to_pydict()
-        done: dict[int, list[int]] = {}
+        done: _Executions = {}
         rows: Any = zip(
-            *(actions[key] for key in ("type", "status", "batch", "duration_ns")), strict=True
+            *(actions[key] for key in ("type", "status", "batch", "model", "duration_ns")),
+            strict=True,
         )
-        for kind, status, batch, ns in rows:
+        for kind, status, batch, model, ns in rows:
             if kind == "infer" and status == "done":
-                done.setdefault(batch, []).append(ns)
-        return {batch: float(np.median(ns)) / 1e6 for batch, ns in done.items()}
+                done.setdefault(batch, {}).setdefault(model, []).append(ns)
+        return done
 
     def missed(self) -> int:
         """Actions of the whole run that missed their windows."""
@@ -296,15 +301,38 @@ def _within(
 
 
 def _executions(live: Sequence[_Run], simulated: Sequence[_Run]) -> Iterator[Check]:
-    """By batch size: does the profile hold under load?"""
-    runs, expected = ([run.medians() for run in each] for each in (live, simulated))
-    for batch in sorted(set(expected[0]).intersection(*runs, *expected)):
+    """By batch size: does the profile hold under load? Which models get large batches depends on
+    chance, so both worlds are weighed alike: each model's median by its batches in the live run."""
+    runs = [run.executions() for run in live]
+    pooled: _Executions = {}
+    for run in simulated:
+        for batch, models in run.executions().items():
+            for model, ns in models.items():
+                pooled.setdefault(batch, {}).setdefault(model, []).extend(ns)
+    for batch in sorted(set(pooled).intersection(*runs)):
+        expected = {model: float(np.median(ns)) for model, ns in pooled[batch].items()}
+        pairs = [_weighed(run[batch], expected) for run in runs]
         yield _within(
-            f"execution of batch {batch}, ms", [run[batch] for run in runs],
-            [run[batch] for run in expected], EXECUTION_TOLERANCE, Grade.BAD,
+            f"execution of batch {batch}, ms", [ms for ms, _ in pairs], [ms for _, ms in pairs],
+            EXECUTION_TOLERANCE, Grade.BAD,
             "measure the profile again under load, or free the device",
             "the profile does not hold under load: ",
         )  # fmt: skip
+
+
+def _weighed(
+    live: dict[int, list[int]], expected: dict[int, float]
+) -> tuple[float, float] | tuple[None, None]:
+    """Mean medians in ms, of the models that both know; None where there is none."""
+    both = [model for model in live if model in expected]
+    if not both:
+        return None, None
+    weights = [len(live[model]) for model in both]
+    here, there = (
+        float(np.average(ns, weights=weights)) / 1e6
+        for ns in ([np.median(live[model]) for model in both], [expected[model] for model in both])
+    )
+    return here, there
 
 
 def _predictions(live: Sequence[_Run], simulated: Sequence[_Run]) -> Iterator[Check]:

@@ -174,3 +174,27 @@ def test_p99_is_only_shown_where_no_core_is_free(tmp_path: Path) -> None:
     live, simulated = run_one(tmp_path / "live", 10.5), run_one(tmp_path / "sim", 10)
     checks = compare([live], [simulated], free_core=False)
     assert grades(checks)["latency p99, ms"] is Grade.SHOWN
+
+
+def test_executions_are_weighed_alike_where_the_worlds_ran_other_models(tmp_path: Path) -> None:
+    """Which model gets a batch of some size depends on chance, and is no fault of the profile."""
+
+    def mixed(out: Path, weights: list[float]) -> Path:
+        profile = tmp_path / f"{out.name}.toml"
+        slow = PROFILE[PROFILE.index("[models.m]") :].replace("10.0", "20.0")
+        profile.write_text(PROFILE + slow.replace("models.m", "models.slow"))
+        table = {
+            "name": out.name, "seed": 1, "duration_s": 8.0, "warmup_s": 1.0, "drain_s": 30.0,
+            "slo_ms": 200.0, "cluster": {"pages": 4}, "policy": {"fifo": {}},
+            "models": [{"profile": f"{profile}/{name}"} for name in ("m", "slow")],
+            "workload": [{"kind": "poisson", "rate_rps": 20, "weights": weights}],
+        }  # fmt: skip
+        run(build_scenario(table), out, journal=True)
+        return out
+
+    checks = compare(
+        [mixed(tmp_path / "live", [0.8, 0.2])], [mixed(tmp_path / "sim", [0.2, 0.8])],
+        free_core=True,
+    )  # fmt: skip
+    (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
+    assert execution.live == execution.simulated == pytest.approx(12, abs=0.5)
