@@ -276,6 +276,7 @@ def _scenario(plan: Plan, out: Path, contiguous: bool, rate_rps: float, seconds:
             "cluster": {
                 "pages": 5 * one.pages(plan.page_bytes),
                 "memory": "contiguous" if contiguous else "pages",
+                "engines": 1 if plan.device == "cpu" else 2,
             },
             "models": [{"profile": f"{out}/profile.toml/{name}", "model": name, "copies": 8}],
             "workload": [{"kind": "poisson", "rate_rps": rate_rps}],

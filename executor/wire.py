@@ -20,7 +20,7 @@ from profiles.durations import Durations
 from scheduler.faults import DeviceError, SlowGpu, StalledCopy
 from scheduler.records import Action, Status, Why
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of these messages; a worker of another version is refused."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 26
@@ -54,7 +54,8 @@ class Setup(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=Tru
     """The controller takes a worker on.
 
     seed: of its durations. device: what it runs on, where a model does not just spin. contiguous:
-    a model has to lie in one piece, even where the device would not ask for it.
+    a model has to lie in one piece, even where the device would not ask for it. engines: 1 where
+    loads and batches take turns.
     """
 
     pages: int
@@ -63,6 +64,7 @@ class Setup(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=Tru
     device: Literal["cpu", "cuda"] = "cpu"
     page_bytes: int = 1 << 24
     contiguous: bool = False
+    engines: Literal[1, 2] = 2
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):

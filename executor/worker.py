@@ -112,7 +112,11 @@ class Job:
         self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages, memory)
         self._received_ns: dict[int, int] = {}  # by action id
         self._inputs: dict[int, Sequence[Tensors]] = {}  # of those that bring any
-        self._free_ns = [0] * len(ENGINES)
+        self._turns = setup.engines == 1
+        self._order = ENGINES
+        """Of two that take turns, the one that has waited begins first."""
+        self._core = [0 if self._turns else engine for engine in ENGINES]
+        self._free_ns = [0] * len(ENGINES)  # of an engine's core
         self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
         self._begun_ns = [0] * len(ENGINES)  # when the brain let it begin: what its window is for
         self._last_id = -1
@@ -185,8 +189,13 @@ class Job:
                     done.error,
                     done.outputs,
                 )
-                self._free_ns[engine] = done.end_ns
-            self._start(engine)
+                self._free_ns[self._core[engine]] = done.end_ns
+                if self._turns:
+                    self._order = (ENGINES[1 - engine], engine)
+        for engine in self._order:
+            if not self._turns or self._brain.is_idle(ENGINES[1 - engine]):
+                self._start(engine)
+        for engine in ENGINES:
             due_ns = self._device.due_ns(engine)
             if due_ns is not None and due_ns < self.next_ns:
                 self.next_ns = due_ns
@@ -234,7 +243,9 @@ class Job:
 
     def _could_begin_ns(self, engine: Engine, action: Action) -> int:
         """When the action was here, its window open and its engine free."""
-        return max(self._received_ns[action.id], action.earliest_ns, self._free_ns[engine])
+        return max(
+            self._received_ns[action.id], action.earliest_ns, self._free_ns[self._core[engine]]
+        )
 
     def _report(self, result: Result, error: str = "", outputs: Sequence[Tensors] = ()) -> None:
         action = result.action

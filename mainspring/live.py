@@ -203,11 +203,18 @@ def check(scenario: Scenario, box: Box) -> None:
                 f"models.{i}.model = {show(models.model)}; {suggest(models.model, names)}; "
                 f"code of your own: --model {models.model}=FILE.py:FUNCTION"
             )
-        if models.model != SPIN and box.device == "cpu" and spec.cluster.memory == "pages":
-            raise ScenarioError(
-                f"models.{i}.model = {show(models.model)}: on a CPU a model lies in one piece; "
-                'set cluster.memory = "contiguous", which the simulation then has too'
-            )
+        if models.model != SPIN and box.device == "cpu":
+            on_a_cpu = f"models.{i}.model = {show(models.model)}: on a CPU"
+            if cluster.memory == "pages":
+                raise ScenarioError(
+                    f"{on_a_cpu} a model lies in one piece; "
+                    'set cluster.memory = "contiguous", which the simulation then has too'
+                )
+            if cluster.engines == 2:
+                raise ScenarioError(
+                    f"{on_a_cpu} one core loads and computes in turn; "
+                    "set cluster.engines = 1, which the simulation then has too"
+                )
     if box.remote is not None and any(isinstance(one, WorkerKilled) for one in spec.faults):
         raise ScenarioError(
             'faults of the kind "worker_killed" are for workers that are started here; '
@@ -334,6 +341,7 @@ def setups(scenario: Scenario, box: Box) -> list[Any]:
             box.device,
             spec.cluster.page_mib * 2**20,
             spec.cluster.memory == "contiguous",
+            spec.cluster.engines,
         )
         for gpu in gpus
     ]

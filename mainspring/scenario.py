@@ -104,10 +104,13 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
     they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
     GPU to itself.
+    engines: 2 where loads and batches run side by side, as on a GPU; 1 where they take turns, as
+    on one core of a CPU.
     """
 
     gpus: Count = 1
     lanes: Count = 1
+    engines: Literal[1, 2] = 2
     page_mib: Count = 16
     pages: Count
     headroom: Annotated[float, Meta(ge=0, lt=1)] = 0.0
@@ -360,6 +363,11 @@ def _check_cluster(document: Document, cluster: ClusterSpec) -> None:
         raise document.error(
             ("cluster", key),
             "is for GPUs with one lane; shared ones vary by themselves (sim/shared.py)",
+        )
+    if cluster.lanes > 1 and cluster.engines == 1:
+        raise document.error(
+            ("cluster", "engines"),
+            f"= 1 does not go with lanes = {cluster.lanes}: what takes turns has no second lane",
         )
     if cluster.noise != "none" and any(cluster.delays_us.each()["overrun"]):
         raise document.error(

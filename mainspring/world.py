@@ -137,14 +137,16 @@ def _gpu_kinds(scenario: Scenario) -> GpuKind | list[GpuKind]:
     """What makes the GPUs."""
     cluster, seed = scenario.spec.cluster, scenario.spec.seed
     memory = Contiguous if cluster.memory == "contiguous" else None
+    turns = cluster.engines == 1
     if cluster.lanes > 1:
         return partial(SharedGpu, memory=memory)
     if cluster.noise == "none" and not cluster.clocks:
-        return partial(SimGpu, memory=memory)
+        return partial(SimGpu, memory=memory, turns=turns)
     return [
         partial(
             VaryingGpu,
             memory=memory,
+            turns=turns,
             noise=NOISES.get(cluster.noise),
             noise_rngs=[generator(seed, Purpose.NOISE, gpu, engine) for engine in ENGINES],
             clocks=[

@@ -1,7 +1,8 @@
 """A simulated GPU: the worker's brain, with durations drawn from profiles.
 
 Two engines work side by side, one runs batches and one copies weights; each does one thing at a
-time. Not here: what to run when (`scheduler/worker.py`), and messages (`sim/cluster.py`).
+time. Where one core does both they take turns.
+Not here: what to run when (`scheduler/worker.py`), and messages (`sim/cluster.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,7 @@ class SimGpu:
 
     gap: an engine stays idle this long between two actions, in ns.
     memory: makes the memory for so many pages, where it matters on which a model lies.
+    turns: one engine at a time; when one is done the other may begin first.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class SimGpu:
         rng: np.random.Generator,
         report: Callable[[Result], None],
         memory: Callable[[int], Memory] | None = None,
+        turns: bool = False,
     ) -> None:
         self.worker = Worker(
             tuple(cost.pages for cost in costs), pages, memory(pages) if memory else None
@@ -79,7 +82,10 @@ class SimGpu:
         self._gap = gap
         self._rng = rng
         self._report = report
+        self._turns = turns
         self._free_ns = [0] * len(ENGINES)
+        self._core = [0 if turns else engine for engine in ENGINES]
+        """Where in `_free_ns` an engine looks."""
         self._start_ns = [0] * len(ENGINES)
         self._alarm_ns = [-1] * len(ENGINES)
         self._duration_ns: dict[tuple[int, int], int | Stream] = {}
@@ -100,7 +106,8 @@ class SimGpu:
 
     def _run(self, engine: Engine, now_ns: int) -> None:
         """Start what can be started."""
-        free_ns = self._free_ns[engine]
+        core = self._core[engine]
+        free_ns = self._free_ns[core]
         if now_ns < free_ns:  # running, or in the gap behind an action
             if self.worker.is_idle(engine) and not now_ns < self._alarm_ns[engine] <= free_ns:
                 self._call_at(engine, now_ns, free_ns)
@@ -120,7 +127,7 @@ class SimGpu:
             if self.trouble is not None and engine is Engine.EXEC:
                 duration_ns = self.trouble.slowed(now_ns, duration_ns)
             self._start_ns[engine] = now_ns
-            self._free_ns[engine] = now_ns + duration_ns + next_ns(self._gap)
+            self._free_ns[core] = now_ns + duration_ns + next_ns(self._gap)
             self._clock.call_in(duration_ns, self._finished[engine])
             return
 
@@ -132,11 +139,13 @@ class SimGpu:
                 why = trouble.batch_ends()
             elif now_ns < trouble.stalled_until_ns:
                 left_ns = trouble.stalled_until_ns - now_ns
-                self._free_ns[engine] = now_ns + left_ns + next_ns(self._gap)
+                self._free_ns[self._core[engine]] = now_ns + left_ns + next_ns(self._gap)
                 self._clock.call_in(left_ns, self._finished[engine])
                 return
         start_ns = self._start_ns[engine]
         self._report(self.worker.finish(engine, start_ns, now_ns, now_ns - start_ns, why))
+        if self._turns:
+            self._run(ENGINES[1 - engine], now_ns)
         self._run(engine, now_ns)
 
     def _call_at(self, engine: Engine, now_ns: int, at_ns: int) -> None:

@@ -2,9 +2,9 @@
 
 A model's parameters and buffers are views on the arena. A load copies its packed weights from the
 host's memory to the place that the worker's brain names and makes the views point there; so a
-place must be one piece. Each engine is a thread, for torch computes and copies without Python's
-lock: the worker's loop hears messages and starts copies while a batch runs, as beside a GPU. What
-is done makes a pipe readable, so that the loop need not spin, which would hold the lock.
+place must be one piece. One thread copies and computes, in turn (`cluster.engines = 1`), and torch
+does both without Python's lock: the worker's loop hears messages meanwhile. What is done makes a
+pipe readable, so that the loop need not spin, which would hold the lock.
 Models called `spin` only take their profile's time; their place in the arena stays theirs.
 """
 
@@ -67,11 +67,11 @@ class CpuDevice:
         self._bytes = pages * page_bytes
         self._models = _models(bills, page_bytes, sources)
         self._made_up: dict[tuple[int, int], Mapping[str, Any]] = {}
-        self._threads_of = [ThreadPoolExecutor(1, engine.name.lower()) for engine in ENGINES]
+        self._thread = ThreadPoolExecutor(1, "core")
         self._work: list[Future[Done] | None] = [None for _ in ENGINES]
         self.wakes, self._wake = os.pipe()
         try:
-            self._threads_of[Engine.EXEC].submit(self._warm, bills).result()
+            self._thread.submit(self._warm, bills).result()
             buffer = torch.zeros(self._bytes + PAGE, dtype=torch.uint8)
         except RuntimeError as error:
             self.close()
@@ -139,15 +139,14 @@ class CpuDevice:
         )
 
     def close(self) -> None:
-        """Let the threads end; the arena goes with the object."""
-        for threads in self._threads_of:
-            threads.shutdown()
+        """Let the thread end; the arena goes with the object."""
+        self._thread.shutdown()
         os.close(self.wakes)
         os.close(self._wake)
 
     def _begin(self, engine: Engine, work: Callable[[], Done]) -> None:
-        """Have the engine's thread do it. start_ns of what is done is from before, so that what
-        the way to the thread takes counts."""
+        """Have the thread do it. start_ns of what is done is from before, so that what the way to
+        the thread takes counts."""
 
         def and_tell() -> Done:
             try:
@@ -155,7 +154,7 @@ class CpuDevice:
             finally:
                 os.write(self._wake, b".")
 
-        self._work[engine] = self._threads_of[engine].submit(and_tell)
+        self._work[engine] = self._thread.submit(and_tell)
 
     def _executed(
         self, model: int, here: _Model, batch: int, inputs: Sequence[Tensors], start_ns: int

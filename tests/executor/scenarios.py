@@ -36,6 +36,7 @@ duration_s = 1.0
 pages = 2
 page_mib = 1
 memory = "contiguous"
+engines = 1
 
 [[models]]
 profile = "profile.toml/small"

@@ -1,6 +1,7 @@
 """The brain and the device of a worker together, on the real clock."""
 
 import time
+from itertools import pairwise
 
 from executor.wire import Bill, Setup
 from executor.worker import Job
@@ -92,3 +93,20 @@ def test_an_action_began_when_the_brain_let_it_begin(monkeypatch):
     run_until(worker, 1)
 
     assert worker.reports[0].start_ns < device_ns[0]
+
+
+def test_engines_that_take_turns_never_run_together_and_neither_starves():
+    """Five loads and five batches, all there from the start, of models of which one is loaded."""
+    bills = [Bill(1, Constant(2 * MS), {1: Constant(MS)})] * 6
+    worker = Job(Setup(6, 1, bills, engines=1))
+    worker.take([Load(0, 0, 0, 0, FOREVER, 0)])
+    run_until(worker, 1)
+    loads = [Load(i, 0, i, 0, FOREVER, 0) for i in range(1, 6)]
+    batches = [Infer(i, 0, 0, 1, (i,), 0, FOREVER, 0) for i in range(6, 11)]
+    worker.take([*loads, *batches])
+    run_until(worker, 11)
+
+    done = sorted(worker.reports, key=lambda report: report.start_ns)[1:]
+    assert all(one.end_ns <= other.start_ns for one, other in pairwise(done))
+    kinds = [report.id <= 5 for report in done]  # whether it is a load
+    assert kinds == [False, True] * 5

@@ -47,6 +47,8 @@ def test_what_goes_wrong_on_the_device_is_counted_in_its_words(tmp_path):
 def test_memory_in_pages_is_refused_on_a_cpu(tmp_path):
     with pytest.raises(ScenarioError, match=r'set cluster\.memory = "contiguous"'):
         run_live(real(tmp_path, "cluster.memory=pages"), tmp_path / "live")
+    with pytest.raises(ScenarioError, match=r"set cluster\.engines = 1"):
+        run_live(real(tmp_path, "cluster.engines=2"), tmp_path / "live")
 
 
 def test_a_model_that_the_worker_cannot_have_ends_the_run_with_its_reason(tmp_path):

@@ -24,6 +24,7 @@ slo_ms = 100.0
 [cluster]
 pages = 4
 memory = "contiguous"
+engines = 1
 [[models]]
 profile = "mine.toml/mlp-tiny"
 model = "mlp-tiny"

@@ -236,6 +236,6 @@ def test_models_that_run_elsewhere_are_not_measured_here(
     scenario.write_text(SCENARIO.replace("copies = 4", 'copies = 4\nmodel = "mlp"'))
     with pytest.raises(SystemExit) as end:
         main(["validate", str(scenario), "--out", str(tmp_path / "out"), "--listen", address,
-              "--set", "cluster.memory=contiguous"])  # fmt: skip
+              "--set", "cluster.memory=contiguous", "--set", "cluster.engines=1"])  # fmt: skip
     assert end.value.code == 2
     assert "run mainspring profile there" in capsys.readouterr().err
