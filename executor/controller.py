@@ -10,7 +10,6 @@ Not here: starting worker processes and files (mainspring.live), what a device d
 import asyncio
 import contextlib
 import heapq
-import selectors
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -29,6 +28,7 @@ from executor.address import is_open
 from executor.keys import KeysError, lock
 from executor.lateness import Lateness
 from executor.offset import Offset
+from executor.selector import PreciseSelector
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -269,8 +269,7 @@ class LiveCluster:
         watch: is told the time a few times a second; the run ends early where it says True.
         Returns whether it did. Raises LiveError where the workers do not come up.
         """
-        # epoll waits for whole milliseconds, which is as long as an inference; select does not.
-        loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+        loop = asyncio.SelectorEventLoop(PreciseSelector())
         try:
             if not _in_a_loop():
                 return loop.run_until_complete(self._run(end_ns, drain_ns, watch))
