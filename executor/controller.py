@@ -90,6 +90,9 @@ AT_A_TIME: Final = 64
 ASKED: Final = 1_000
 """Actions that a ping asks for, at most."""
 
+STOP_NS: Final = 500_000_000
+"""Workers have this long to hear that the run is over."""
+
 START_S: Final = 120.0
 """Workers have this long to come up: to import torch, make models and run each until it is warm."""
 
@@ -235,7 +238,7 @@ class LiveCluster:
             self._socket.setsockopt(zmq.IPV6, listen is not None and "[" in listen)
             self._socket.bind(listen or "tcp://127.0.0.1:*")
         except (KeysError, zmq.ZMQError) as error:
-            self._let_go(linger_ms=0)
+            self._let_go()
             where = f"{listen}: " if isinstance(error, zmq.ZMQError) else ""
             raise LiveError(f"{where}{error}") from None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -281,14 +284,22 @@ class LiveCluster:
 
     def close(self) -> None:
         """Let the workers go."""
-        for gpu, peer in enumerate(self._peers):
-            if peer.address is not None:
-                with contextlib.suppress(LiveError):
-                    self._tell(gpu, Stop())
-        self._let_go(linger_ms=500)
+        stop = encode(Stop())
+        there = {peer.address for peer in self._peers if peer.address is not None}
+        end_ns = time.monotonic_ns() + STOP_NS
+        # A message that waits when its socket is closed is dropped as often as not, whatever its
+        # LINGER, so say it until they are gone: then there is no way to them.
+        while there and time.monotonic_ns() < end_ns:
+            for address in tuple(there):
+                try:
+                    self._socket.send_multipart([address, stop], zmq.NOBLOCK)
+                except zmq.ZMQError:
+                    there.remove(address)
+            time.sleep(0.005)
+        self._let_go()
 
-    def _let_go(self, linger_ms: int) -> None:
-        self._socket.close(linger=linger_ms)
+    def _let_go(self) -> None:
+        self._socket.close(linger=0)
         if self._guard is not None:
             self._guard.stop()
         self._context.term()

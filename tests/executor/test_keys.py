@@ -5,49 +5,24 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 
 zmq = pytest.importorskip("zmq", reason="needs pyzmq: pip install 'mainspring[executor]'")
 if not zmq.has("curve"):
     pytest.skip("this libzmq was built without CURVE", allow_module_level=True)
 
-from executor.controller import LiveCluster, LiveError  # noqa: E402
+from executor.controller import LiveError  # noqa: E402
 from executor.keys import KeysError, lock, make_keys, unlock  # noqa: E402
-from executor.wire import VERSION, Bill, Hello, Setup, encode  # noqa: E402
+from executor.wire import VERSION, Hello, encode  # noqa: E402
 from mainspring.cli import main  # noqa: E402
-from profiles.durations import Constant  # noqa: E402
-from scheduler.policies import POLICIES  # noqa: E402
-from scheduler.records import GpuInfo, ModelInfo, Outcome  # noqa: E402
+from scheduler.records import Outcome  # noqa: E402
+from tests.executor.clusters import Fates, cluster  # noqa: E402
 
-SHORT = Constant(1_000_000)
 HELLO = encode(Hello(VERSION, 0, 1, {}))
 
 
-class Fates:
-    def __init__(self):
-        self.outcomes = []
-        self.lost = 0
-
-    def request(self, row):
-        self.outcomes.append(row[6])
-
-    def action(self, row):
-        pass
-
-    def worker_lost(self, gpu, at_ns):
-        self.lost += 1
-
-
-def cluster(keys, sink, listen="tcp://127.0.0.1:*"):
-    kind = POLICIES["fifo"]
-    times = np.arange(100, dtype=np.int64) * 20_000_000  # two seconds
-    chunk = (times, np.zeros(100, np.int32), np.zeros(100, np.int32))
-    return LiveCluster(
-        kind(kind.Params()), (GpuInfo(0, (0,), 4),), (ModelInfo(0, "m", 1, 1, (1,), (1,)),),
-        [Setup(4, 1, [Bill(1, SHORT, {1: SHORT})])], iter([chunk]), [[10**10]], sink,
-        np.random.default_rng(1), listen=listen, keys=keys,
-    )  # fmt: skip
+def locked(keys, sink, listen="tcp://127.0.0.1:*"):
+    return cluster(sink, listen=listen, keys=keys)
 
 
 @pytest.fixture
@@ -105,7 +80,7 @@ def test_where_nobody_checks_nobody_comes_in(keys):
 def test_a_run_goes_on_while_strangers_knock(keys, tmp_path):
     make_keys(tmp_path / "other", 1)
     fates = Fates()
-    world = cluster(keys / "controller", fates)
+    world = locked(keys / "controller", fates)
     command = [sys.executable, "-m", "executor.worker", world.address, "0"]
     worker = subprocess.Popen([*command, f"--keys={keys / 'worker-0'}"])
     over = threading.Event()
@@ -143,11 +118,11 @@ def test_a_run_goes_on_while_strangers_knock(keys, tmp_path):
 
 def test_an_open_address_needs_keys(keys, tmp_path):
     with pytest.raises(LiveError, match="needs keys"):
-        cluster(None, Fates(), "tcp://0.0.0.0:*")
+        locked(None, Fates(), "tcp://0.0.0.0:*")
     with pytest.raises(LiveError, match="no key file"):
-        cluster(tmp_path / "nowhere", Fates())
+        locked(tmp_path / "nowhere", Fates())
     with pytest.raises(LiveError, match="nonsense"):
-        cluster(keys / "controller", Fates(), "nonsense")
+        locked(keys / "controller", Fates(), "nonsense")
 
 
 def test_secrets_are_their_owners_and_never_overwritten(tmp_path, monkeypatch, capsys):

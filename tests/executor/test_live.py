@@ -13,6 +13,7 @@ from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
 from mainspring.run import run
 from results import read_actions, read_outcomes
+from tests.executor.clusters import Fates, cluster
 from tests.executor.scenarios import loaded
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
@@ -146,3 +147,17 @@ def test_a_link_of_clients_is_refused(tmp_path):
     clients = "workload=[{kind='closed', concurrency=1, link_gbit_per_s=1}]"
     with pytest.raises(ScenarioError, match=r"workload\.0\.link_gbit_per_s: only the simulation"):
         run_live(loaded(tmp_path, clients), tmp_path / "live")
+
+
+def test_every_worker_hears_that_the_run_is_over():
+    """Eight times, for the word was lost every other time."""
+    code = (
+        "import sys; from executor import worker as w; print(w.serve(sys.argv[1], 0, w.Sources()))"
+    )
+    for _ in range(8):
+        world = cluster(Fates(), requests=2)
+        command = [sys.executable, "-c", code, world.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+            world.run(40_000_000, 10**9)
+            world.close()
+            assert worker.communicate() == ("End.STOPPED\n", None)
