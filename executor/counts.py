@@ -54,6 +54,13 @@ class Counts:
             "mainspring_http_refused", "Posts that ended in an error.", ["reason"],
             registry=registry,
         )  # fmt: skip
+        self._connections = Gauge(
+            "mainspring_http_connections", "Open connections.", registry=registry
+        )
+        self._cut_off = Total(
+            "mainspring_http_cut_off", "Connections that were refused, or closed on the client.",
+            ["reason"], registry=registry,
+        )  # fmt: skip
         self._waiting = Gauge(
             "mainspring_waiting_requests", "Requests in the system.", registry=registry
         )
@@ -106,6 +113,14 @@ class Counts:
     def refused(self, reason: str) -> None:
         """A post ended in an error."""
         self._refused.labels(reason).inc()
+
+    def connections(self, open_: int) -> None:
+        """How many connections are open now."""
+        self._connections.set(open_)
+
+    def cut_off(self, reason: str) -> None:
+        """A connection was refused, or had to be closed."""
+        self._cut_off.labels(reason).inc()
 
     def exposition(self) -> tuple[bytes, str]:
         """All of it as Prometheus reads it, and the media type."""

@@ -57,6 +57,9 @@ class Limits(NamedTuple):
     waiting_requests: int = 1_024
     waiting_bytes: int = 512 * 2**20
     body_seconds: float = 30.0
+    """A body has this long to come, and an answer to be taken."""
+    idle_seconds: float = 30.0
+    """A connection has this long to ask, from its opening or its last answer to a whole header."""
     connections: int = 2_048
 
 
@@ -277,7 +280,7 @@ def _guard(counts: Counts, handler: _Handler) -> _Handler:
         except Refused as refused:
             if request.method == "POST":
                 counts.refused(refused.reason)
-            return _error(refused.status, refused.reason, str(refused))
+            return error_response(refused.status, refused.reason, str(refused))
 
     return guarded
 
@@ -290,15 +293,17 @@ def _without_answer(answer: Answer, i: int, of: int) -> Refused:
     return Refused(status, why, f"{item}{outcome.name.lower()}: {why.replace('_', ' ')}")
 
 
-def _error(status: int, reason: str, message: str) -> Response:
+def error_response(status: int, reason: str, message: str) -> Response:
+    """An error as every client of ours gets it. reason: one word for programs."""
     headers = {"Retry-After": "1"} if status == 503 else None
     content = msgspec.json.encode({"error": message, "reason": reason})
     return Response(content, status, headers, media_type="application/json")
 
 
 async def _no_such_path(request: Request, error: Any) -> Response:
-    return _error(error.status_code, "unknown_path", f"{request.method} {request.url.path[:80]}: "
-                  "no such thing here; GET /v2 says what this is")  # fmt: skip
+    asked = f"{request.method} {request.url.path[:80]}"
+    why = f"{asked}: no such thing here; GET /v2 says what this is"
+    return error_response(error.status_code, "unknown_path", why)
 
 
 def _json(content: Any) -> Response:

@@ -1,8 +1,8 @@
-"""The process side of the front: a socket, limits on connections, and an orderly end.
+"""The process side of the front: a socket, and an orderly end.
 
 On SIGTERM or Ctrl-C the server takes no new request, answers everything in flight, and returns. A
 second signal ends the wait.
-Not here: what is answered (executor/front.py).
+Not here: what is answered (executor/front.py), and to whom (executor/connections.py).
 """
 
 import asyncio
@@ -10,16 +10,19 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import uvicorn
 
+from executor.connections import Connection, Door
+from executor.counts import Counts
 from executor.front import Limits
 
 IN_FLIGHT_S: Final = 60
 """How long requests in flight may still take after the first signal."""
-IDLE_S: Final = 30
-"""An open connection that asks for nothing is closed after this long."""
+BACKLOG: Final = 512
+"""Connections that wait to be let in."""
 
 
 class _Server(uvicorn.Server):
@@ -41,22 +44,25 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """One front on one address. app: as `build_app` makes it; port 0 takes a free one.
+    """One front on one address. app: as `build_app` makes it, with the same counts and limits;
+    port 0 takes a free one.
 
     The address is ours from here on; nobody is let in before `serve`. Raises OSError where it
     cannot be had.
     """
 
-    def __init__(self, app: Any, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, app: Any, host: str, port: int, limits: Limits, counts: Counts) -> None:
         self._socket = _bound(host, port)
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=cast(Any, partial(Connection, Door(limits, counts))),
+                ws="none",  # it would take connections out of our hands
                 log_config=None,
+                log_level="error",  # not what clients do wrong
                 access_log=False,
                 lifespan="off",
-                limit_concurrency=limits.connections,
-                timeout_keep_alive=IDLE_S,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=IN_FLIGHT_S,
                 server_header=False,
             )

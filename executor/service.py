@@ -65,7 +65,8 @@ class Service(LiveCluster):
         told = _Told(sink, counts, self._futures, self._inputs)
         super().__init__(chunks=iter(()), slo_ns=(), sink=told, **run)
         self._served = served
-        self._http = HttpServer(build_app(served, self, counts, limits), host, port, limits)
+        app = build_app(served, self, counts, limits)
+        self._http = HttpServer(app, host, port, limits, counts)
         self._on_start = on_start
 
     def serve(self, drain_ns: int) -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 from executor.counts import Counts
 from executor.front import Answer, Limits, build_app
 from executor.oip import ServedModel, TensorSpec
+from executor.server import HttpServer
 from scheduler.records import FOREVER, AnswerKind, Outcome, Reason
 
 DOUBLE = ServedModel(
@@ -59,12 +63,13 @@ class Reply(NamedTuple):
 
 
 class Front:
-    """The application, asked in this process."""
+    """The application, asked in this process, or served with `serving`."""
 
     def __init__(self, **limits: Any) -> None:
+        self.limits = Limits(**limits)
         self.counts = Counts(["double"], pages_of_model=[3], pages_of_gpu=[10])
         self.backend = Doubling(self.counts)
-        self.app = build_app([DOUBLE], self.backend, self.counts, Limits(**limits))
+        self.app = build_app([DOUBLE], self.backend, self.counts, self.limits)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         return asyncio.run(self.send(method, path, body, **headers))
@@ -93,6 +98,21 @@ class Front:
         parts = [message.get("body", b"") for message in sent[1:]]
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Reply(sent[0]["status"], found, b"".join(parts))
+
+
+@contextmanager
+def serving(front: Front) -> Iterator[tuple[HttpServer, int]]:
+    """The front on a real socket of its own thread; its port. At the end it has to end."""
+    server = HttpServer(front.app, "127.0.0.1", 0, front.limits, front.counts)
+    address: queue.Queue[str] = queue.Queue()
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(address.put)))
+    thread.start()
+    try:
+        yield server, int(address.get(timeout=20).rpartition(":")[2])
+    finally:
+        server.stop()
+        thread.join(timeout=20)
+    assert not thread.is_alive()
 
 
 def body(*rows: list[float], **more: Any) -> dict[str, Any]:

@@ -1,16 +1,14 @@
 """The front on a real socket, asked by a client that we did not write."""
 
 import asyncio
-import queue
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from executor.front import Limits
 from executor.server import HttpServer
-from tests.executor.fronts import Front
+from tests.executor.fronts import Front, serving
 
 http = pytest.importorskip("tritonclient.http", reason="needs pip install 'tritonclient[http]'")
 InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceServerException
@@ -19,14 +17,8 @@ InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceSe
 @pytest.fixture
 def served() -> Iterator[tuple[Front, HttpServer, str]]:
     front = Front()
-    server = HttpServer(front.app, "127.0.0.1", 0, Limits())
-    address: queue.Queue[str] = queue.Queue()
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(address.put)))
-    thread.start()
-    yield front, server, address.get(timeout=20).removeprefix("http://")
-    server.stop()
-    thread.join(timeout=20)
-    assert not thread.is_alive()
+    with serving(front) as (server, port):
+        yield front, server, f"127.0.0.1:{port}"
 
 
 def inputs(binary: bool) -> list[object]:
