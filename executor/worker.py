@@ -19,7 +19,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -27,11 +27,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from executor.device import DeviceError, Tensors
-from executor.devices import open_device
-from executor.devices.faulty import FaultyDevice
+from executor.device import DeviceError
+from executor.job import Job
 from executor.models import ModelError, Sources
-from executor.tensors import packed, unpacked
+from executor.tensors import unpacked
 from executor.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -50,11 +49,6 @@ from executor.wire import (
     decode_to_worker,
     encode,
 )
-from scheduler.faults import DeviceError as DeviceErrorFault
-from scheduler.faults import SlowGpu, StalledCopy
-from scheduler.memory import Contiguous, Paged
-from scheduler.records import FOREVER, Action, Infer, Load, Result, Status, Unload, Why
-from scheduler.worker import ENGINES, Engine, Worker
 
 GUARD_NS: Final = 300_000
 """Waiting for messages ends this long before there is something to do; from then on it spins. The
@@ -71,8 +65,6 @@ LINGER_MS: Final = 500
 
 HANDSHAKE_MS: Final = 5_000
 """What has not become a connection by then is none, and is tried again."""
-
-_NEVER: Final = 2**63 - 1
 
 
 class WorkerError(Exception):
@@ -97,172 +89,6 @@ class Operator(NamedTuple):
     device: str | None
     card: int
     say: Callable[[str], None]
-
-
-class Job:
-    """The brain and the device together. What came of actions collects in `reports`."""
-
-    def __init__(self, setup: Setup, sources: Sources = Sources(), gpu: int = 0) -> None:  # noqa: B008
-        self.reports: list[Report] = []
-        self.next_ns = _NEVER
-        """When `step` should be called again at the latest."""
-        self._device = open_device(setup, sources, gpu)
-        one_piece = setup.contiguous or self._device.contiguous
-        memory = Contiguous(setup.pages) if one_piece else Paged(setup.pages)
-        self._brain = Worker(tuple(bill.pages for bill in setup.bills), setup.pages, memory)
-        self._received_ns: dict[int, int] = {}  # by action id
-        self._inputs: dict[int, Sequence[Tensors]] = {}  # of those that bring any
-        self._turns = setup.engines == 1
-        self._order = ENGINES
-        """Of two that take turns, the one that has waited begins first."""
-        self._core = [0 if self._turns else engine for engine in ENGINES]
-        self._free_ns = [0] * len(ENGINES)  # of an engine's core
-        self._ready_ns = [0] * len(ENGINES)  # when what runs could have begun
-        self._begun_ns = [0] * len(ENGINES)  # when the brain let it begin: what its window is for
-        self._last_id = -1
-        self._offset_ns = 0
-        self._reported: dict[int, Report] = {}  # since the last ping
-        self._unconfirmed: dict[int, Report] = {}  # before it
-
-    def take(
-        self, actions: list[Action], offset_ns: int = 0, inputs: Sequence[Tensors] = ()
-    ) -> None:
-        """Actions have come. One that came before is not taken again: ids only rise.
-
-        offset_ns: our clock at the time that is 0 to them; their windows are put right.
-        inputs: of the tasks of the one action, where it brings any.
-        """
-        now_ns = time.monotonic_ns()
-        self._offset_ns = offset_ns
-        for action in actions:
-            if action.id <= self._last_id:
-                continue
-            self._last_id = action.id
-            action.earliest_ns += offset_ns
-            if action.latest_ns < FOREVER:
-                action.latest_ns += offset_ns
-            self._received_ns[action.id] = now_ns
-            if inputs:
-                self._inputs[action.id] = inputs
-            result = self._brain.submit(now_ns, action)
-            if result is not None:
-                if result.status is Status.DONE:
-                    self._device.unload(action.model)
-                self._report(result)
-
-    def asked(self, ids: list[int]) -> list[int]:
-        """The controller misses results: report again what was reported. Returns what never came.
-
-        An action without a result is asked for from the second ping after it was sent. So what is
-        not asked for by then has been heard, and is forgotten.
-        """
-        unknown = []
-        for id in ids:
-            report = self._reported.get(id) or self._unconfirmed.get(id)
-            if report is not None:
-                self.reports.append(report)
-            elif id not in self._received_ns:
-                unknown.append(id)
-                self._last_id = max(self._last_id, id)  # should it come yet, it is too late
-        kept = {id: self._unconfirmed[id] for id in ids if id in self._unconfirmed}
-        self._unconfirmed = kept | self._reported
-        self._reported = {}
-        return unknown
-
-    def happens(self, fault: DeviceErrorFault | StalledCopy | SlowGpu) -> None:
-        """The device is to misbehave from now on."""
-        if not isinstance(self._device, FaultyDevice):
-            self._device = FaultyDevice(self._device)
-        self._device.happens(fault)
-
-    def step(self) -> None:
-        """End what is done, start what may start."""
-        self.next_ns = _NEVER
-        for engine in ENGINES:
-            done = self._device.poll(engine)
-            if done is not None:
-                why = Why.DEVICE_ERROR if done.error else Why.NOTHING
-                self._report(
-                    self._brain.finish(
-                        engine, self._begun_ns[engine], done.end_ns, done.duration_ns, why
-                    ),
-                    done.error,
-                    done.outputs,
-                )
-                self._free_ns[self._core[engine]] = done.end_ns
-                if self._turns:
-                    self._order = (ENGINES[1 - engine], engine)
-        for engine in self._order:
-            if not self._turns or self._brain.is_idle(ENGINES[1 - engine]):
-                self._start(engine)
-        for engine in ENGINES:
-            due_ns = self._device.due_ns(engine)
-            if due_ns is not None and due_ns < self.next_ns:
-                self.next_ns = due_ns
-
-    @property
-    def wakes(self) -> int | None:
-        """A descriptor that is readable when `step` should be called, where the device has one."""
-        return self._device.wakes
-
-    def in_force(self) -> dict[str, str]:
-        """What holds for the device, in words."""
-        state = self._device.state()
-        about = {
-            "device": state.name,
-            "clock_mhz": state.clock_mhz,
-            "throttled": state.throttled,
-            "kind": state.kind,
-        }
-        return {key: str(value) for key, value in about.items() if value}
-
-    def close(self) -> None:
-        """Give the device back."""
-        self._device.close()
-
-    def _start(self, engine: Engine) -> None:
-        while True:
-            now_ns = time.monotonic_ns()
-            step = self._brain.start(engine, now_ns)
-            if isinstance(step, Result):
-                self._ready_ns[engine] = self._could_begin_ns(engine, step.action)
-                self._report(step)
-                continue
-            if isinstance(step, int):
-                self.next_ns = min(self.next_ns, step)
-            elif step is not None:
-                self._ready_ns[engine] = self._could_begin_ns(engine, step)
-                self._begun_ns[engine] = now_ns
-                if isinstance(step, Load):
-                    self._device.begin_load(step.model, self._brain.places[step.model])
-                else:
-                    assert isinstance(step, Infer)
-                    inputs = self._inputs.get(step.id, ())
-                    self._device.begin_infer(step.model, step.batch, inputs)
-            return
-
-    def _could_begin_ns(self, engine: Engine, action: Action) -> int:
-        """When the action was here, its window open and its engine free."""
-        return max(
-            self._received_ns[action.id], action.earliest_ns, self._free_ns[self._core[engine]]
-        )
-
-    def _report(self, result: Result, error: str = "", outputs: Sequence[Tensors] = ()) -> None:
-        action = result.action
-        self._inputs.pop(action.id, None)
-        received_ns = self._received_ns.pop(action.id)
-        if type(action) is Unload:
-            ready_ns = received_ns
-        else:
-            ready_ns = self._ready_ns[Engine.COPY if type(action) is Load else Engine.EXEC]
-        offset_ns = self._offset_ns
-        report = Report(
-            action.id, result.status, result.why, received_ns - offset_ns, ready_ns - offset_ns,
-            result.start_ns - offset_ns, result.end_ns - offset_ns, result.duration_ns, error,
-            [packed(one) for one in outputs],
-        )  # fmt: skip
-        self.reports.append(report)
-        self._reported[action.id] = report
 
 
 def serve(

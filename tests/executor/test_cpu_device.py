@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from executor.device import DeviceError
+from executor.job import Job
 from executor.models import Sources
 from executor.wire import Bill, Setup
-from executor.worker import Job
 from profiles.durations import Constant
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, Infer, Load, Status, Unload, Why

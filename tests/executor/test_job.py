@@ -3,8 +3,8 @@
 import time
 from itertools import pairwise
 
+from executor.job import Job
 from executor.wire import Bill, Setup
-from executor.worker import Job
 from profiles.durations import Constant
 from scheduler.records import FOREVER, Infer, Load, Status, Unload, Why
 
