@@ -1,6 +1,8 @@
 """Torch on a CPU behind the device interface: weights move about, answers do not change."""
 
+import platform
 import random
+import resource
 import select
 import time
 
@@ -251,3 +253,28 @@ def test_a_spinning_model_takes_its_profile_time_beside_real_ones(tmp_path):
     device.begin_infer(1, 1, ())
     assert wait(device, Engine.EXEC).duration_ns >= 1_000_000
     assert device.state().memory_used_bytes == 3 * PAGE_BYTES
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is told to")
+def test_a_warm_batch_faults_no_memory_in(tmp_path):
+    """Its time would be the system's as much as the model's."""
+    file = tmp_path / "wide.py"
+    file.write_text(
+        "import torch\n"
+        "class Wide(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x * torch.ones(4_000_000)).sum().reshape(1, 1)  # 16 MB, twice\n"
+        "def wide():\n"
+        "    return Wide(), torch.ones(1)\n"
+    )
+    bill = Bill(1, MS, {1: MS}, "wide")
+    device = CpuDevice([bill], 1, PAGE_BYTES, 0, Sources({"wide": f"{file}:wide"}))
+    device.begin_load(0, range(1))
+    wait(device, Engine.COPY)
+    for _ in range(10):  # the first ones find holes, and make them
+        infer(device, 0, 1, ())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        infer(device, 0, 1, ())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1_000
+    device.close()
