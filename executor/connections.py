@@ -47,7 +47,7 @@ class Connection(H11Protocol):
     def __init__(self, door: Door, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._door = door
-        self._is_in = self._is_told = False
+        self._is_in = self._is_told = self._is_slow = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -81,6 +81,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """From here on it is to take the answer and to ask again."""
+        self._is_slow = False
         self._expect_within(self._door.limits.idle_seconds)
         super().on_response_complete()
         self._unset_keepalive_if_required()
@@ -88,7 +89,9 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """The client does not take its answer as fast as we write it."""
         super().pause_writing()
-        self._expect_within(self._door.limits.body_seconds)
+        if not self._is_slow:  # the time is for the whole answer
+            self._is_slow = True
+            self._expect_within(self._door.limits.body_seconds)
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is refused as all else is, where it can be told yet."""
@@ -136,7 +139,7 @@ class Connection(H11Protocol):
     def _expired(self) -> None:
         if self._is_told:
             self.transport.abort()
-        elif self.transport.get_write_buffer_size():
+        elif self._is_slow or self.transport.get_write_buffer_size():
             self._door.counts.cut_off("slow_reader")
             self.transport.abort()  # to close it would be to wait until all is read
         elif not self._under_way():  # else it has its time again once it is answered

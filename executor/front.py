@@ -18,14 +18,27 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from executor.counts import Counts
-from executor.oip import DATATYPES, VERSION, Refused, ServedModel, TensorSpec, parse, reply
+from executor.oip import (
+    DATATYPES,
+    VERSION,
+    Refused,
+    ServedModel,
+    TensorSpec,
+    answer_bytes,
+    parse,
+    reply,
+)
 from scheduler.records import Outcome, Reason
 
 SLO_HEADER: Final = "Mainspring-Slo-Ms"
 OUTCOME_HEADER: Final = "Mainspring-Outcome"
 _LENGTH: Final = "Inference-Header-Content-Length"
+
+PIECE_BYTES: Final = 64 * 2**10
+"""The server holds two of an answer that its client does not take, not all of it twice."""
 
 
 class Answer(NamedTuple):
@@ -105,19 +118,26 @@ class _Front:
     ) -> None:
         self._models = {model.name: (i, model) for i, model in enumerate(models)}
         self._backend, self._counts, self._limits = backend, counts, limits
-        self._waiting = self._waiting_bytes = 0
+        self._waiting = 0
+        self._memory = _Memory(limits.waiting_bytes)
 
     async def infer(self, request: Request) -> Response:
         index, model = self._find(request)
         self._check_open()
-        body = await self._body(request)
+        held = _Held(self._memory)
         try:
-            asked = parse(
-                model, body, request.headers.get(_LENGTH), request.headers.get(SLO_HEADER)
-            )
-            answers = await self._submit(index, asked.slo_ns, asked.items)
-        finally:
-            self._waiting_bytes -= len(body)
+            return await self._infer(request, index, model, held)
+        except BaseException:
+            held.let_go()
+            raise
+
+    async def _infer(
+        self, request: Request, index: int, model: ServedModel, held: "_Held"
+    ) -> Response:
+        body = await self._body(request, held)
+        asked = parse(model, body, request.headers.get(_LENGTH), request.headers.get(SLO_HEADER))
+        held.add(answer_bytes(model, asked))
+        answers = await self._submit(index, asked.slo_ns, asked.items)
         for i, answer in enumerate(answers):
             if answer.outcome not in (Outcome.OK, Outcome.LATE):
                 raise _without_answer(answer, i, len(answers))
@@ -128,11 +148,11 @@ class _Front:
             "batch": max(answer.batch for answer in answers),
         }
         content, json_length = reply(model, asked, [one.outputs for one in answers], parameters)
-        headers = {OUTCOME_HEADER: "late" if late else "ok"}
-        if json_length is None:
-            return Response(content, headers=headers, media_type="application/json")
-        headers[_LENGTH] = str(json_length)
-        return Response(content, headers=headers, media_type="application/octet-stream")
+        headers = {OUTCOME_HEADER: "late" if late else "ok", "Content-Type": "application/json"}
+        if json_length is not None:
+            headers[_LENGTH] = str(json_length)
+            headers["Content-Type"] = "application/octet-stream"
+        return _InPieces(content, headers, held.let_go)
 
     def _check_open(self) -> None:
         if why := self._backend.why_not_ready():
@@ -144,36 +164,33 @@ class _Front:
                 f"{self._waiting} requests wait already, the most that are allowed; try again",
             )
 
-    async def _body(self, request: Request) -> bytes:
-        """Read the body, and add its size to what is waiting."""
+    async def _body(self, request: Request, held: "_Held") -> bytearray:
+        """Read the body, and hold it."""
         limits = self._limits
         if encoding := request.headers.get("Content-Encoding"):
             raise Refused(415, "compressed", f"Content-Encoding {encoding[:40]}; send it plain")
         stated = request.headers.get("Content-Length", "0")
         if stated.isascii() and stated.isdigit() and len(stated) < 20:
             self._check_size(int(stated))
-        chunks: list[bytes] = []
-        size = 0
+            held.check(int(stated))
+        body = bytearray()
         try:
             async with asyncio.timeout(limits.body_seconds):
                 async for chunk in request.stream():
-                    size += len(chunk)
-                    self._check_size(size)
-                    chunks.append(chunk)
+                    self._check_size(len(body) + len(chunk))
+                    held.add(len(chunk))  # from the first byte on, for the last may never come
+                    body += chunk
         except TimeoutError:
             seconds = limits.body_seconds
             raise Refused(408, "slow_body", f"no whole body within {seconds:g} s") from None
         except ClientDisconnect:
             raise Refused(400, "disconnected", "the client left before its body ended") from None
-        self._waiting_bytes += size
-        return b"".join(chunks)
+        return body
 
     def _check_size(self, size: int) -> None:
         most = self._limits.body_bytes
         if size > most:
             raise Refused(413, "body_too_large", f"a body of over {most} bytes; send less at once")
-        if self._waiting_bytes + size > self._limits.waiting_bytes:
-            raise Refused(503, "memory_full", "too many bytes wait already; try again")
 
     async def _submit(
         self, model: int, slo_ns: int | None, items: Sequence[Mapping[str, np.ndarray]]
@@ -266,6 +283,62 @@ class _Front:
         if version != VERSION:
             raise Refused(404, "unknown_version", f"{name} has version {VERSION} only")
         return found
+
+
+class _Memory:
+    """What all requests together make the server hold, in bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+
+
+class _Held:
+    """One request's part of it: its body, and its answer until that has been taken."""
+
+    def __init__(self, memory: _Memory) -> None:
+        self._memory, self._bytes = memory, 0
+
+    def check(self, size: int) -> None:
+        """Raises Refused where there is no room for so many bytes more."""
+        if self._memory.held + size > self._memory.most:
+            raise Refused(503, "memory_full", "too many bytes wait already; try again")
+
+    def add(self, size: int) -> None:
+        """Hold so many bytes more. Raises Refused."""
+        self.check(size)
+        self._memory.held += size
+        self._bytes += size
+
+    def let_go(self) -> None:
+        """The request is over."""
+        self._memory.held -= self._bytes
+        self._bytes = 0
+
+
+class _InPieces(Response):
+    """An answer of which no more is handed to the socket than the client takes.
+
+    over: is called when all of it has been taken, or the client is gone.
+    """
+
+    def __init__(
+        self, content: bytes, headers: Mapping[str, str], over: Callable[[], None]
+    ) -> None:
+        super().__init__(content, headers=headers)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI wants it."""
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            for at in range(0, len(self.body), PIECE_BYTES):
+                end = at + PIECE_BYTES
+                await send(
+                    {"type": "http.response.body", "body": self.body[at:end],
+                     "more_body": end < len(self.body)}
+                )  # fmt: skip
+        finally:
+            self._over()
 
 
 EXTENSIONS: Final = ["binary_tensor_data", "model_configuration", "statistics", "model_repository"]

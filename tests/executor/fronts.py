@@ -22,7 +22,10 @@ DOUBLE = ServedModel(
 
 
 class Doubling:
-    """Answers twice the input at once, or as it is told. Every fate goes to the counts."""
+    """Answers twice the input at once, or as it is told. Every fate goes to the counts.
+
+    repeat: of each value in the answer.
+    """
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -31,6 +34,7 @@ class Doubling:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.slos: list[int | None] = []
         self.fates = 0
+        self.repeat = 1
         self.down = ""
 
     def why_not_ready(self) -> str:
@@ -49,7 +53,8 @@ class Doubling:
             (self.fates, 0, 0, 0, FOREVER, 5_000_000, self.outcome, self.reason, kind, 0, 1, False)
         )
         self.fates += 1
-        return Answer(self.outcome, self.reason, 5_000_000, 1, {"y": inputs["x"] * 2})
+        y = np.repeat(inputs["x"] * 2, self.repeat)
+        return Answer(self.outcome, self.reason, 5_000_000, 1, {"y": y})
 
 
 class Reply(NamedTuple):
@@ -65,11 +70,12 @@ class Reply(NamedTuple):
 class Front:
     """The application, asked in this process, or served with `serving`."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, model: ServedModel = DOUBLE, **limits: Any) -> None:
         self.limits = Limits(**limits)
         self.counts = Counts(["double"], pages_of_model=[3], pages_of_gpu=[10])
         self.backend = Doubling(self.counts)
-        self.app = build_app([DOUBLE], self.backend, self.counts, self.limits)
+        self.backend.repeat = model.outputs[0].shape[0] // model.inputs[0].shape[0]
+        self.app = build_app([model], self.backend, self.counts, self.limits)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         return asyncio.run(self.send(method, path, body, **headers))

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
+from executor.oip import ServedModel, TensorSpec
 from tests.executor.fronts import Front, body, serving
 
 READY = b"GET /v2/health/ready HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -20,9 +22,11 @@ GUARD_S = 20
 class Client(socket.socket):
     """A connection that says when it was let in."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, buffer: int | None = None) -> None:
         super().__init__()
         self.settimeout(GUARD_S)
+        if buffer:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.connect(("127.0.0.1", port))
 
     def ask(self, request: bytes = READY) -> tuple[int, dict[str, Any]]:
@@ -138,6 +142,73 @@ def test_a_request_under_way_is_left_alone() -> None:
         front.backend.loop.call_soon_threadsafe(front.backend.hold.set)
         assert working.answer()[0] == 200
         front.backend.hold = None
+
+
+def wide(values: int) -> tuple[ServedModel, bytes]:
+    """A model that answers with so many values, and a request for them as raw bytes."""
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+    asked = {"inputs": [given], "parameters": {"binary_data_output": True}}
+    (x, y) = (TensorSpec(name, "FP32", (n,)) for name, n in (("x", 1), ("y", values)))
+    return ServedModel("double", (x,), (y,), max_batch=1), infer(json.dumps(asked).encode())
+
+
+def test_an_answer_that_is_not_taken_is_held_for_a_while_and_then_no_more() -> None:
+    model, asked = wide(4_000_000)  # 16 MB, more than the kernel takes off our hands
+    front = Front(model, body_seconds=1.0, waiting_bytes=20_000_000)
+    with serving(front) as (_, port), Client(port, buffer=4_096) as deaf, Client(port) as other:
+        deaf.sendall(asked)
+        wait_until(lambda: front.backend.fates == 1)
+        status, told = other.ask(asked)
+        assert (status, told["reason"]) == (503, "memory_full")
+        wait_until(lambda: cut_off(front, "slow_reader") == 1)
+        with Client(port) as again:
+            again.sendall(asked)
+            with again.makefile("rb") as file:
+                assert file.readline().split()[1] == b"200"
+
+
+def test_an_answer_that_is_taken_in_small_bites_is_not_held_for_ever() -> None:
+    model, asked = wide(4_000_000)
+    front = Front(model, body_seconds=1.0)
+    with serving(front) as (_, port), Client(port, buffer=4_096) as slow:
+        slow.sendall(asked)
+        with suppress(OSError):
+            while not cut_off(front, "slow_reader"):
+                slow.recv(1_000)
+                threading.Event().wait(0.01)
+        assert cut_off(front, "slow_reader") == 1
+
+
+def test_one_that_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
+    model, asked = wide(10_000)
+    front = Front(model, idle_seconds=0.5)
+    with serving(front) as (_, port), Client(port, buffer=4_096) as deaf:
+        with suppress(OSError):
+            while not cut_off(front, "slow_reader"):
+                deaf.sendall(asked)
+        assert cut_off(front, "slow_reader") == 1
+
+
+def test_half_a_body_is_held_from_its_first_byte_and_no_longer_than_its_client() -> None:
+    front = Front(waiting_bytes=1_000_000)
+    large = infer(b" " * 500_000 + json.dumps(body([1, 2])).encode())
+    with serving(front) as (_, port), Client(port) as other:
+        with Client(port) as half:
+            half.sendall(infer(b" " * 800_000, length=900_000))
+            wait_until(lambda: other.ask(large)[1].get("reason") == "memory_full")
+        wait_until(lambda: other.ask(large)[0] == 200)
+
+
+def test_a_large_answer_comes_whole() -> None:
+    model, asked = wide(400_000)
+    with serving(Front(model)) as (_, port), Client(port) as client:
+        for _ in range(3):
+            client.sendall(asked)
+            with client.makefile("rb") as file:
+                assert file.readline().split()[1] == b"200"
+                headers = dict(line.split(": ", 1) for line in iter(lambda: _line(file), ""))
+                content = file.read(int(headers["content-length"]))
+            assert content[-1_600_000:] == np.full(400_000, 2, np.float32).tobytes()
 
 
 @pytest.mark.parametrize(
