@@ -57,6 +57,9 @@ class Counts:
         self._connections = Gauge(
             "mainspring_http_connections", "Open connections.", registry=registry
         )
+        self._held = Gauge(
+            "mainspring_http_held_bytes", "Bodies, and answers not yet taken.", registry=registry
+        )
         self._cut_off = Total(
             "mainspring_http_cut_off", "Connections that were refused, or closed on the client.",
             ["reason"], registry=registry,
@@ -117,6 +120,10 @@ class Counts:
     def connections(self, open_: int) -> None:
         """How many connections are open now."""
         self._connections.set(open_)
+
+    def held(self, size: int) -> None:
+        """How many bytes clients make the server hold now."""
+        self._held.set(size)
 
     def cut_off(self, reason: str) -> None:
         """A connection was refused, or had to be closed."""

@@ -119,7 +119,7 @@ class _Front:
         self._models = {model.name: (i, model) for i, model in enumerate(models)}
         self._backend, self._counts, self._limits = backend, counts, limits
         self._waiting = 0
-        self._memory = _Memory(limits.waiting_bytes)
+        self._memory = _Memory(limits.waiting_bytes, counts)
 
     async def infer(self, request: Request) -> Response:
         index, model = self._find(request)
@@ -172,7 +172,7 @@ class _Front:
         stated = request.headers.get("Content-Length", "0")
         if stated.isascii() and stated.isdigit() and len(stated) < 20:
             self._check_size(int(stated))
-            held.check(int(stated))
+            self._memory.check(int(stated))
         body = bytearray()
         try:
             async with asyncio.timeout(limits.body_seconds):
@@ -288,8 +288,18 @@ class _Front:
 class _Memory:
     """What all requests together make the server hold, in bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.held = most, 0
+    def __init__(self, most: int, counts: Counts) -> None:
+        self._most, self._counts, self._held = most, counts, 0
+
+    def check(self, size: int) -> None:
+        """Raises Refused where there is no room for so many bytes more."""
+        if self._held + size > self._most:
+            raise Refused(503, "memory_full", "too many bytes wait already; try again")
+
+    def add(self, size: int) -> None:
+        """So many more."""
+        self._held += size
+        self._counts.held(self._held)
 
 
 class _Held:
@@ -298,20 +308,15 @@ class _Held:
     def __init__(self, memory: _Memory) -> None:
         self._memory, self._bytes = memory, 0
 
-    def check(self, size: int) -> None:
-        """Raises Refused where there is no room for so many bytes more."""
-        if self._memory.held + size > self._memory.most:
-            raise Refused(503, "memory_full", "too many bytes wait already; try again")
-
     def add(self, size: int) -> None:
         """Hold so many bytes more. Raises Refused."""
-        self.check(size)
-        self._memory.held += size
+        self._memory.check(size)
+        self._memory.add(size)
         self._bytes += size
 
     def let_go(self) -> None:
         """The request is over."""
-        self._memory.held -= self._bytes
+        self._memory.add(-self._bytes)
         self._bytes = 0
 
 

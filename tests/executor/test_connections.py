@@ -65,6 +65,10 @@ def cut_off(front: Front, reason: str) -> float:
     return front.counts._registry.get_sample_value(name, {"reason": reason}) or 0.0
 
 
+def gauge(front: Front, name: str) -> float | None:
+    return front.counts._registry.get_sample_value(name)
+
+
 def wait_until(true: Callable[[], bool]) -> None:
     for _ in range(100 * GUARD_S):
         if true():
@@ -87,10 +91,10 @@ def test_one_connection_too_many_is_told_so_and_the_others_are_served() -> None:
             outside.close()
         assert [one.ask(ONE)[0] for one in inside] == [200] * 4
         assert cut_off(front, "connections_full") == 2
-        assert front.counts._registry.get_sample_value("mainspring_http_connections") == 4
+        assert gauge(front, "mainspring_http_connections") == 4
 
         inside.pop().close()
-        wait_until(lambda: front.counts._connections._value.get() == 3)
+        wait_until(lambda: gauge(front, "mainspring_http_connections") == 3)
         inside.append(Client(port))
         assert inside[-1].ask()[0] == 200
         for one in inside:
@@ -195,8 +199,11 @@ def test_half_a_body_is_held_from_its_first_byte_and_no_longer_than_its_client()
     with serving(front) as (_, port), Client(port) as other:
         with Client(port) as half:
             half.sendall(infer(b" " * 800_000, length=900_000))
-            wait_until(lambda: other.ask(large)[1].get("reason") == "memory_full")
-        wait_until(lambda: other.ask(large)[0] == 200)
+            wait_until(lambda: gauge(front, "mainspring_http_held_bytes") == 800_000)
+            status, told = other.ask(large)
+            assert (status, told["reason"]) == (503, "memory_full")
+        wait_until(lambda: gauge(front, "mainspring_http_held_bytes") == 0)
+        assert other.ask(large)[0] == 200
 
 
 def test_a_large_answer_comes_whole() -> None:
