@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from executor.counts import Counts
 from executor.front import Limits, error_response
 
-REFUSED_AT_ONCE: Final = 256
+REFUSED_AT_ONCE: Final = 64
 """So many of those that are one too many may be told; the others are just cut off."""
 
 HEAR_S: Final = 1.0

@@ -15,14 +15,26 @@ from typing import Any, Final, cast
 
 import uvicorn
 
-from executor.connections import Connection, Door
+from executor.connections import REFUSED_AT_ONCE, Connection, Door
 from executor.counts import Counts
 from executor.front import Limits
+from executor.open_files import allow
 
 IN_FLIGHT_S: Final = 60
 """How long requests in flight may still take after the first signal."""
-BACKLOG: Final = 512
-"""Connections that wait to be let in."""
+AT_A_TIME: Final = 64
+"""Connections that asyncio takes in one go; they are closed three goes later at the earliest."""
+BACKLOG: Final = 1_024
+"""Those for which the kernel waits until they are taken."""
+OTHER_FILES: Final = 128
+"""What a service has open beside connections: the run's files and its workers' sockets, some 40."""
+
+
+def room_for(connections: int) -> int:
+    """How many of so many connections this process may have, once its limit of open files has been
+    raised for them. Those that are being taken and being refused need room, too."""
+    beside = 4 * AT_A_TIME + REFUSED_AT_ONCE + OTHER_FILES
+    return min(connections, allow(connections + beside) - beside)
 
 
 class _Server(uvicorn.Server):
@@ -62,7 +74,7 @@ class HttpServer:
                 log_level="error",  # not what clients do wrong
                 access_log=False,
                 lifespan="off",
-                backlog=BACKLOG,
+                backlog=AT_A_TIME,
                 timeout_graceful_shutdown=IN_FLIGHT_S,
                 server_header=False,
             )
@@ -74,6 +86,7 @@ class HttpServer:
         while not (self._server.started or task.done()):
             await asyncio.sleep(0.01)
         if self._server.started:
+            self._socket.listen(BACKLOG)
             host, port = self._socket.getsockname()[:2]
             on_start(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         await task

@@ -7,6 +7,7 @@ Not here: the requests themselves (executor/service.py, executor/front.py).
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -71,12 +72,22 @@ def _serve(
     try:
         from executor.counts import Counts
         from executor.front import Limits
+        from executor.server import room_for
         from executor.service import Service
     except ImportError as error:
         raise ScenarioError(
             f"serve needs {error.name}; install it with pip install 'mainspring[serve]'"
         ) from None
 
+    wanted = Limits().connections
+    connections = room_for(wanted)
+    if connections < wanted:
+        why = "the limit of open files (ulimit -Hn) allows no more"
+        if connections < 1:
+            raise ScenarioError(f"serve has no room for connections: {why}; raise it")
+        warnings.warn(
+            f"{connections} connections at a time, not {wanted:,}: {why}; raise it", stacklevel=2
+        )
     gpus, models = cluster_info(scenario)
     served = _served(scenario, box)
 
@@ -90,7 +101,7 @@ def _serve(
                     [info.pages for info in models],
                     [gpu.pages for gpu in gpus],
                 ),
-                limits=Limits(waiting_requests=waiting),
+                limits=Limits(waiting_requests=waiting, connections=connections),
                 host=host,
                 port=port,
                 on_start=on_start,
