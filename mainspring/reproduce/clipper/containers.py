@@ -1,6 +1,7 @@
 """Containers as the figures need them: what a batch takes, and how long the container idles then.
 
-    latency   of a batch, as Clipper sees it: a line over its size, times noise
+    latency   of a batch, as Clipper sees it: a line over its size, which a batch of one may be off
+              (`Step`), times noise
     gap       idle time until the next batch of the same container: a line over the size, too
 
 Every container has a processor (or a GPU) of its own, so nothing slows another down; the time that
@@ -48,11 +49,26 @@ class Line(NamedTuple):
         return max(0, round(1e3 * self.at(batch)))
 
 
+class Step(NamedTuple):
+    """A time over the size of a batch, in us: a batch of one, and a line from two queries on."""
+
+    alone_us: float
+    line: Line
+
+    def at(self, batch: float) -> float:
+        """In us."""
+        return self.alone_us if batch == 1 else self.line.at(batch)
+
+    def at_ns(self, batch: int) -> int:
+        """In ns, not below 0."""
+        return max(0, round(1e3 * self.at(batch)))
+
+
 class Container(NamedTuple):
     """What a model's container costs. tail: 99th percentile of the latency over its mean."""
 
     name: str
-    latency: Line
+    latency: Line | Step
     gap: Line
     tail: float = 1.0
 
