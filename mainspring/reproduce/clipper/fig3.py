@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mainspring.reproduce.clipper.containers import Line
 from mainspring.reproduce.clipper.mnist import (
     FOREST,
     KERNEL,
@@ -19,6 +20,7 @@ from mainspring.reproduce.clipper.mnist import (
     NOOP,
     QUANTILE,
     SPARK,
+    common,
     container,
 )
 from mainspring.reproduce.drawing import SYSTEM, drawn
@@ -53,6 +55,14 @@ CAUSES = (
     "figure 4, from 5.2 ms at 1 to 19.7 ms at 392, so its line is steeper and starts lower.",
 )
 """Why numbers are as they are that nothing is held against."""
+
+
+def mean_line(name: str) -> Line:
+    """The later published line as one of means: over figure 4's ratio of the 99th percentile to
+    the mean (`mnist.common`)."""
+    per_query_us, base_us, _ = PUBLISHED[name].later
+    tail = common().tail
+    return Line(base_us / tail, per_query_us / tail)
 
 
 class Point(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mainspring.reproduce.clipper import fig3
 from mainspring.reproduce.clipper.bounds import Columns
 from mainspring.reproduce.clipper.containers import (
     Served,
@@ -191,18 +192,25 @@ def _columns(name: str) -> Columns:
 
 def _too_slow(name: str, ours: Served) -> str:
     """Why AIMD's throughput is off."""
-    columns = _columns(name)
-    there_rps = columns.rate_rps(columns.aimd.mean_batch)
+    columns, batch = _columns(name), AIMD[name].mean_batch
+    there_rps = columns.rate_rps(batch)
     before_us, beyond_us = columns.steps_us
     return (
         f"{name}: its cycles are on no line. Any line through the two columns that may be used "
-        f"gives {there_rps:,.0f}/s at AIMD's published batch of {columns.aimd.mean_batch:g}, "
+        f"gives {there_rps:,.0f}/s at AIMD's published batch of {batch:g}, "
         f"{there_rps / columns.aimd.rate_rps - 1:+.2%}; the line that is least off from all three "
         f"columns is {columns.least_off():.1%} off. A query more adds {before_us:.0f} us to a "
         f"cycle up to quantile regression's batch of {columns.quantile.mean_batch:g}, and "
         f"{beyond_us:.0f} us from there to AIMD's. Here batches came to {ours.mean_batch:.0f}, "
-        f"where that line has {columns.rate_rps(ours.mean_batch):,.0f}/s."
+        f"where that line has {columns.rate_rps(ours.mean_batch):,.0f}/s. Figure 3's line, which "
+        f"may not be used, with the same idle gap has {by_figure3_rps(name, batch):,.0f}/s at "
+        f"{batch:g}, {by_figure3_rps(name, batch) / columns.aimd.rate_rps - 1:+.1%}."
     )
+
+
+def by_figure3_rps(name: str, batch: float) -> float:
+    """Queries a second, were a batch's latency by figure 3's published line."""
+    return 1e6 * batch / (fig3.mean_line(name).at(batch) + container(name).gap.at(batch))
 
 
 def _no_gain(name: str, ours: Served, other: Served) -> str:

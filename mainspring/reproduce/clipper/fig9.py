@@ -157,15 +157,10 @@ def measure(point: Point) -> Measured:
 
 
 def forest(members: int) -> Container:
-    """One of so many members.
-
-    Figure 3's line is of 99th percentiles; the ratio to means is figure 4's (`mnist.common`).
-    """
-    figure4 = container(FOREST)
-    per_query_us, base_us, _ = fig3.PUBLISHED[FOREST].later
-    scale, tail = SCALES[members], figure4.tail
-    line = Line(scale * base_us / tail, scale * per_query_us / tail)
-    return figure4._replace(latency=Step(scale * figure4.latency.at(1), line))
+    """One of so many members."""
+    figure4, line, scale = container(FOREST), fig3.mean_line(FOREST), SCALES[members]
+    scaled = Line(scale * line.base_us, scale * line.per_query_us)
+    return figure4._replace(latency=Step(scale * figure4.latency.at(1), scaled))
 
 
 def front_end(members: int, length_s: float = TRIAL_S) -> tuple[float, float]:
