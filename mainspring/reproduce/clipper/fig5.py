@@ -13,7 +13,6 @@ import numpy as np
 
 from mainspring.reproduce.clipper.containers import (
     Served,
-    line_through,
     run_containers,
     served,
 )
@@ -27,40 +26,65 @@ from sim.cluster import OpenLoop
 SKLEARN, PYSPARK = "SKLearn SVM", "PySpark SVM"
 CONTAINERS = {SKLEARN: LINEAR, PYSPARK: SPARK}
 
+
+class Published(NamedTuple):
+    """One run. latency_us: mean of a query's latency."""
+
+    rate_rps: float
+    mean_batch: float
+    latency_us: float
+
+
 PUBLISHED = {
-    PYSPARK: ((18_291.0, 16.0), (18_290.0, 28.8), (18_406.0, 37.6), (18_501.0, 57.2),
-              (18_299.0, 74.7)),
-    SKLEARN: ((5_510.0, 5.7), (16_452.0, 18.1), (18_454.0, 36.8), (18_286.0, 54.6),
-              (18_237.0, 72.4)),
+    PYSPARK: (
+        Published(18_291, 16.0, 1302), Published(18_290, 28.8, 1180), Published(18_406, 37.6, 1539),
+        Published(18_501, 57.2, 2592), Published(18_299, 74.7, 3174),
+    ),
+    SKLEARN: (
+        Published(5_510, 5.7, 279), Published(16_452, 18.1, 713), Published(18_454, 36.8, 1596),
+        Published(18_286, 54.6, 2335), Published(18_237, 72.4, 3018),
+    ),
 }  # fmt: skip
-"""Queries a second and mean batch, with a wait of 0, 1, 2, 3 and 4 ms."""
+"""By container, with a wait of 0, 1, 2, 3 and 4 ms."""
 
 WAITS_MS = (0, 1, 2, 3, 4)
-OFFERED_RPS = float(np.mean([rate for rate, _ in PUBLISHED[PYSPARK]]))
+OFFERED_RPS = float(np.mean([run.rate_rps for run in PUBLISHED[PYSPARK]]))
 LARGEST = 256
 LEAD_IN_S = 0.5
 
-AT_ODDS = (
-    "published; at odds with its own 1 ms: 5.7 queries take a cycle of 1034 us without a wait, "
-    "18.1 one of at most 1100 us with 1 ms"
-)
+AT_ODDS = "published; at odds with its own latency of 279 us: by Little's law nothing queued"
+
+BURST = 18
+"""Queries that come at one instant, a millisecond apart, where a sender sleeps in between."""
+
+CLIENTS = 37
+"""As many as the published batch with 2 ms: in a closed loop no batch can be larger."""
 
 CAUSES = ("The wait itself does what it did: a batch a wait, with what came meanwhile, for both.",)
 """Why numbers are as they are that nothing is held against."""
 
 
 class Point(NamedTuple):
-    """One container and wait."""
+    """One container and wait. burst: queries that come at one instant; clients: how many there are
+    in a closed loop, which then stand for the open one."""
 
     name: str
     wait_ms: int
     length_s: float
+    burst: int = 1
+    clients: int = 0
 
 
 def points(*, full: bool) -> list[Point]:
     """Full: ten times as long."""
     length_s = 30.0 if full else 3.0
-    return [Point(name, wait_ms, length_s) for name in CONTAINERS for wait_ms in WAITS_MS]
+    asked = [Point(name, wait_ms, length_s) for name in CONTAINERS for wait_ms in WAITS_MS]
+    others = [
+        Point(SKLEARN, wait_ms, length_s, **other)
+        for other in ({"burst": BURST}, {"clients": CLIENTS})
+        for wait_ms in (0, 1, 2)
+    ]
+    return asked + others
 
 
 def cost(*, full: bool) -> str:
@@ -71,13 +95,15 @@ def cost(*, full: bool) -> str:
 def measure(point: Point) -> Served:
     """Run one container with one wait."""
     length_s = LEAD_IN_S + point.length_s
-    times = np.arange(0.01, length_s, 1 / OFFERED_RPS) * 1e9
+    times = np.repeat(np.arange(0.01, length_s, point.burst / OFFERED_RPS) * 1e9, point.burst)
+    if point.clients:
+        times = times[:0]
     zeros = np.zeros(len(times), dtype=np.int32)
     log, _ = run_containers(
         "clipper-nsdi-aimd",
         {"wait_ms": float(point.wait_ms), "defaults": False},
         [container(CONTAINERS[point.name])],
-        clients=[],
+        clients=[point.clients],
         length_s=length_s,
         largest=LARGEST,
         arrivals=OpenLoop(iter([(times.astype(np.int64), zeros, zeros)]), [[FOREVER]]),
@@ -88,9 +114,13 @@ def measure(point: Point) -> Served:
 def rows(results: list[tuple[Point, Served]]) -> list[Row]:
     """Verdicts."""
     made = []
-    found = {(point.name, point.wait_ms): each for point, each in results}
+    found = {
+        (point.name, point.wait_ms): each
+        for point, each in results
+        if point.burst == 1 and not point.clients
+    }
     for (name, wait_ms), ours in found.items():
-        rate_rps, batch = PUBLISHED[name][wait_ms]
+        rate_rps, batch, _ = PUBLISHED[name][wait_ms]
         quantity = f"{name}, {wait_ms} ms"
         throughput = f"{quantity}: throughput (req/s)"
         if name == PYSPARK:
@@ -112,6 +142,7 @@ def rows(results: list[tuple[Point, Served]]) -> list[Row]:
                     source="published",
                 )
             )  # fmt: skip
+    others = _others(results)
     for name, low, high in ((SKLEARN, 3.0, 3.7), (PYSPARK, 0.95, 1.05)):
         none, two = found.get((name, 0)), found.get((name, 2))
         if none is not None and two is not None:
@@ -122,28 +153,66 @@ def rows(results: list[tuple[Point, Served]]) -> list[Row]:
                     holds=low <= gain <= high,
                     reference=PUBLISHED[name][2][0] / PUBLISHED[name][0][0],
                     source=AT_ODDS if name == SKLEARN else "published",
-                    cause=_no_gain(name),
+                    cause=_no_gain(name, others),
                 )
             )  # fmt: skip
+    made += [
+        told(
+            "fig5", f"{SKLEARN}, were it {kind}, {wait_ms} ms: {quantity}", ours,
+            reference=theirs, source=AT_ODDS if wait_ms == 0 else "published",
+        )
+        for kind, runs in others.items()
+        for wait_ms, each in runs.items()
+        for quantity, ours, theirs in (
+            ("throughput (req/s)", each.rate_rps, PUBLISHED[SKLEARN][wait_ms].rate_rps),
+            ("mean batch", each.mean_batch, PUBLISHED[SKLEARN][wait_ms].mean_batch),
+        )
+    ]  # fmt: skip
     return made
 
 
-def _no_gain(name: str) -> str:
-    """Why a wait gains nothing: by the published rows, a queue that is taken whole needs none."""
-    (none_rps, small), (one_rps, large) = PUBLISHED[name][:2]
-    line = line_through(small, 1e6 * small / none_rps, large, 1e6 * large / one_rps)
-    load = OFFERED_RPS * line.per_query_us / 1e6
-    settled = OFFERED_RPS * line.base_us / 1e6 / (1 - load)
-    waited = (PUBLISHED[name][2][1], PUBLISHED[name][4][1])
+def _others(results: list[tuple[Point, Served]]) -> dict[str, dict[int, Served]]:
+    """By what the sender would be, and wait."""
+    made: dict[str, dict[int, Served]] = {}
+    for point, each in results:
+        if point.burst > 1:
+            made.setdefault(f"bursts of {point.burst}", {})[point.wait_ms] = each
+        elif point.clients:
+            made.setdefault(f"{point.clients} closed-loop clients", {})[point.wait_ms] = each
+    return made
+
+
+def _no_gain(name: str, others: dict[str, dict[int, Served]]) -> str:
+    """Why a wait gains nothing: by the published run without one, no query ever queued."""
+    none, one, two, *_ = PUBLISHED[name]
+    inside = none.rate_rps * none.latency_us / 1e6
+    late_ms = 1e3 * (1 - none.rate_rps / OFFERED_RPS) / 2
+    cycle_us = 1e6 * none.mean_batch / none.rate_rps
+    # A closed loop of n clients that think for z: n = rate x (latency + z), the same n and z twice.
+    n_one = one.rate_rps * one.latency_us
+    think_us = (n_one - none.rate_rps * none.latency_us) / (none.rate_rps - one.rate_rps)
+    tried = [
+        f"{kind} give {runs[2].rate_rps / runs[0].rate_rps:.2f} (batches of "
+        f"{runs[0].mean_batch:.1f}, {runs[1].mean_batch:.1f} and {runs[2].mean_batch:.1f} with 0, "
+        "1 and 2 ms)"
+        for kind, runs in others.items()
+        if {0, 1, 2} <= runs.keys()
+    ]
+    spark = PUBLISHED[PYSPARK][0]
     return (
-        f"Published without a wait are batches of {small:g} every {line.at(small):.0f} us, "
-        f"{none_rps:,.0f}/s of the {OFFERED_RPS:,.0f} that come; with 1 ms, batches of {large:g} "
-        f"in at most {line.at(large):.0f} us. By these two a query more costs "
-        f"{line.per_query_us:.1f} us, {load:.0%} of what comes: a queue that is taken whole "
-        f"settles at batches of {settled:.0f} and carries all {OFFERED_RPS:,.0f}/s without a wait "
-        "(a gain of 1), as Spark's does. With an open loop the queue grows until it is taken "
-        f"whole; with a closed one the published batches of {waited[0]:g} to {waited[1]:g} at 2 to "
-        f"4 ms could not be there. What kept batches at {small:g} is in none of the known rules."
+        f"No batching rule can do it. Published without a wait are {none.rate_rps:,.0f}/s with a "
+        f"mean latency of {none.latency_us:g} us. That includes the queue, for Spark's is "
+        f"{spark.latency_us:,.0f} us with a batch every "
+        f"{1e6 * spark.mean_batch / spark.rate_rps:.0f} us, one at a time. So by Little's law "
+        f"{inside:.1f} queries were under way, and the container had work in at most "
+        f"{none.latency_us:g} of the {cycle_us:.0f} us of a batch's cycle: nothing queued, and "
+        f"{none.rate_rps:,.0f}/s is what came. Had {OFFERED_RPS:,.0f}/s come, as with a wait of 2 "
+        f"ms, queries would have waited {late_ms:.0f} ms in the mean after a second. The published "
+        f"gain of {two.rate_rps / none.rate_rps:.2f} is one of what was sent, and not of what a "
+        "wait lets through. Nor is it a closed loop: clients that think for a fixed time would "
+        f"think for {think_us:,.0f} us by the runs with 0 and 1 ms, less than none. When a timer "
+        "starts, with the first query or after the last batch, does not matter where the wait is 0."
+        + (f" Simulated, {'; '.join(tried)}." if tried else "")
     )
 
 
@@ -152,17 +221,23 @@ def draw(results: list[tuple[Point, Served]], *, full: bool) -> Picture:
     with drawn((9.0, 4.0), "Figure 5: delayed batching", full=full) as figure:
         left, right = figure.subplots(1, 2)
         for name, colour in ((PYSPARK, COLOURS[1]), (SKLEARN, SYSTEM)):
-            ours = sorted((point.wait_ms, each) for point, each in results if point.name == name)
+            ours = sorted(
+                (point.wait_ms, each)
+                for point, each in results
+                if point.name == name and point.burst == 1 and not point.clients
+            )
             waits = [wait for wait, _ in ours]
             left.plot(waits, [each.rate_rps for _, each in ours], "o-", color=colour, label=name)
             right.plot(waits, [each.mean_batch for _, each in ours], "o-", color=colour)
             mark = "D" if name == SKLEARN else "s"
             published = PUBLISHED[name]
             left.plot(
-                WAITS_MS, [rate for rate, _ in published], mark, color=GREY, mfc="white",
+                WAITS_MS, [run.rate_rps for run in published], mark, color=GREY, mfc="white",
                 label=f"published, {name}",
             )  # fmt: skip
-            right.plot(WAITS_MS, [batch for _, batch in published], mark, color=GREY, mfc="white")
+            right.plot(
+                WAITS_MS, [run.mean_batch for run in published], mark, color=GREY, mfc="white"
+            )
         left.set_ylim(0, 21_000)
         left.set_ylabel("throughput (req/s)")
         right.set_ylabel("mean batch")

@@ -110,16 +110,22 @@ def test_a_miss_of_figure_3_says_what_rounding_does():
     assert "1386 for 1385.6, 3 for 3.121. Not rounded, the spread is 444" in cause
 
 
-def test_a_miss_of_figure_5_says_what_the_published_rows_say_of_a_queue_taken_whole():
-    """b = rate (beta + alpha b) with the line through (5.7, 1034 us) and (18.1, 1100 us)."""
+def test_a_miss_of_figure_5_says_that_nothing_queued_without_a_wait():
+    """5,510/s x 279 us = 1.5 queries. Closed loop: n = x (r + z) at 0 and 1 ms gives z < 0."""
+    served = Served(18_357.0, 15.0, 1.0, 1.0, 1000)
     results = [
-        (fig5.Point(fig5.SKLEARN, wait_ms, 3.0), Served(18_357.0, 15.0, 1.0, 1.0, 1000))
-        for wait_ms in (0, 2)
+        (fig5.Point(fig5.SKLEARN, wait_ms, 3.0, clients=clients), served)
+        for clients in (0, 37)
+        for wait_ms in (0, 1, 2)
     ]
     (cause,) = [
         row.cause for row in fig5.rows(results) if row.missed and "over none" in row.quantity
     ]
-    assert "settles at batches of 20 and carries all 18,357/s" in cause
+    assert "1.5 queries were under way" in cause
+    think_us = (16_452 * 713 - 5_510 * 279) / (5_510 - 16_452)
+    assert f"would think for {think_us:,.0f} us" in cause
+    assert think_us == pytest.approx(-931.5, abs=0.5)
+    assert "37 closed-loop clients give 1.00" in cause
 
 
 # ---- figure 7
