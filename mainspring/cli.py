@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -410,7 +411,10 @@ def validate(
     ] = False,
     repeats: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
-    out: Annotated[Path | None, typer.Option(help="runs/NAME-TIME by default.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="runs/NAME-TIME by default; one that was interrupted goes on."),
+    ] = None,
     device: Device = "cpu",
     model: Model = None,
     weights: Weights = None,
@@ -428,11 +432,12 @@ def validate(
 ) -> None:
     """Run live and in simulation, compare, and say whether the simulation can be trusted here.
 
-    Exit code 0: trust; 4: trust with care; 5: do not trust.
+    Exit code 0: trust; 4: trust with care; 5: do not trust. After Ctrl-C the same command, with the
+    same --out, goes on where it stopped.
     """
     from mainspring import validate as validate_scenario
-    from mainspring.report.validation import write_validation
-    from mainspring.validate import POLICIES, measure, validate_loads
+    from mainspring.report.validation import DATA, write_validation
+    from mainspring.validate import POLICIES, validate_loads
 
     box = box_of(device, model, weights, listen, keys, wait)
     shares = None if loads == "own" else _loads(loads)
@@ -447,15 +452,28 @@ def validate(
             "models would be measured on this machine, and run on others; run mainspring profile "
             "there, name its file in models.N.profile, and add --no-measure"
         )
-    out = out or default_out(loaded)
-    with bars(json) as progress:
-        if measured and (found := measure(loaded, out, box, progress, rests=shares is None)):
-            loaded = load_scenario(scenario, [*(set_ or []), *found])
-        if shares is None:
-            came = validate_scenario(loaded, out, policies[0], repeats, progress, box)
-        else:
-            came = validate_loads(loaded, out, policies, shares, repeats, progress, box)
-    page = write_validation(came, loaded.spec.name, out)
+    home = out or default_out(loaded)
+    finished = (home / DATA).is_file()
+    try:
+        with bars(json) as progress:
+            if shares is None:
+                came = validate_scenario(
+                    loaded, home, policies[0], repeats, progress, box, measured=measured
+                )
+            else:
+                came = validate_loads(
+                    loaded, home, policies, shares, repeats, progress, box, measured=measured
+                )
+    except KeyboardInterrupt:
+        the_same = "the same command" if out else f"the same command with --out {quote(str(home))}"
+        print(f"interrupted: {the_same} goes on where this one stopped", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if finished:
+        print(
+            f"{home} was finished, so nothing was run; choose another --out for new runs",
+            file=sys.stderr,
+        )
+    page = write_validation(came, loaded.spec.name, home)
     if json:
         _print_json(came.to_json())
     else:

@@ -2,19 +2,22 @@
 
 `run.json` says what was begun. It comes first, so a directory with it and without a summary is a
 run that did not finish: one that was killed, or that the audit found unsound.
+Work of many runs goes on where it stopped: its directory is `held` by one process at a time, and
+those of its runs that are whole are `kept`.
 Not here: what a run's other files hold (results).
 """
 
 import json
 import platform
 import shutil
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -89,6 +92,62 @@ def _check_empty(out: Path) -> None:
     unfinished = (out / RECORD).is_file() and not any(out.rglob(SUMMARY))
     what = "holds a run that did not finish" if unfinished else "is not empty"
     raise ScenarioError(f"{out} {what}; choose another --out, or remove it")
+
+
+@contextmanager
+def held(home: Path, mark: str) -> Iterator[None]:
+    """Have a directory in which work goes on to ourselves; it is made if need be.
+
+    mark: the name of a file in it that is locked, and that says which kind of work lies there.
+    Raises ScenarioError where the directory holds something else, or is in use.
+    """
+    if home.exists() and not home.is_dir():
+        raise ScenarioError(f"{home} is a file; choose another --out, a directory")
+    if home.is_dir() and any(home.iterdir()) and not (home / mark).is_file():
+        raise ScenarioError(f"{home} is not empty; choose another --out, or remove it")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / mark).open("a")
+    except OSError as error:
+        raise cannot_write(home, error) from None
+    with lock:
+        if not _locked(lock):
+            raise ScenarioError(f"{home} is in use by another process; wait for it, or end it")
+        yield
+
+
+def _locked(file: Any) -> bool:
+    """Whether the lock is ours now. It ends with our process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def kept(directory: Path, scenario: Scenario, policies: Sequence[PolicyChoice], last: str) -> bool:
+    """Whether a directory holds this run, whole. What is there of one that is not is removed.
+
+    last: the file that is written last. Raises ScenarioError where it holds another run.
+    """
+    if not (directory / last).is_file():
+        if (directory / RECORD).is_file():
+            shutil.rmtree(directory)
+        return False
+    try:
+        was = tomllib.loads((directory / "scenario.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        was = {}
+    if was != tomllib.loads(scenario.to_toml(policies)):
+        raise ScenarioError(
+            f"{directory} is a run of something else (see its scenario.toml); "
+            "choose another --out, or remove it"
+        )
+    return True
 
 
 def write_record(scenario: Scenario, policies: Sequence[PolicyChoice], directory: Path) -> None:

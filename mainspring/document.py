@@ -75,7 +75,7 @@ class Document:
 
     def leaves(self) -> list[tuple[Key, Any]]:
         """Every key that has a plain value, from the file or an override, and the value."""
-        return list(_leaves(self.data))
+        return list(leaves(self.data))
 
     def set_on_command_line(self, key: Key) -> bool:
         """Whether the value at `key` came from an override."""
@@ -106,7 +106,7 @@ class Document:
         table = self.get(key)
         if not isinstance(table, dict):
             raise self.error(key, f"= {show(table)}; expected a table")
-        for deeper, value in _leaves(table):
+        for deeper, value in leaves(table):
             if isinstance(value, float) and not math.isfinite(value):
                 raise self.error(key + deeper, f"= {value}; expected a finite number")
         while True:
@@ -263,11 +263,12 @@ def _syntax_error(path: Path, message: str) -> str:
     return f"{path}{line}: {match[1][0].lower()}{match[1][1:]}"
 
 
-def _leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+def leaves(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Every value in a table, at any depth, with its key."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for part, child in items:
-            yield from _leaves(child, (*key, part))
+            yield from leaves(child, (*key, part))
     else:
         yield key, value
 

@@ -18,7 +18,7 @@ import msgspec
 
 from executor.models import SPIN, Sources, known
 from mainspring.crew import Crew
-from mainspring.directory import default_out
+from mainspring.directory import default_out, kept
 from mainspring.document import ScenarioError, show, suggest
 from mainspring.journal import JournalWriter, header_of
 from mainspring.remote import Remote, Roll
@@ -26,6 +26,8 @@ from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
 from mainspring.world import Purpose, arrivals, closed_clients, cluster_info, generator, open_writer
+from results import ResultsError, read_summary
+from results.files import write_whole
 from scheduler.faults import WorkerKilled
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
@@ -124,7 +126,9 @@ def run_timed(
     """A live run of one policy that keeps how long messages and loops took.
 
     share: of the requests that come, the others are left out at random. The timings are also left
-    in OUT/timings.json. Raises as `run_live`.
+    in OUT/timings.json, which comes last: where it is there, the run is whole and is not taken
+    again. On Ctrl-C the run ends early, without it, and KeyboardInterrupt is raised. Raises as
+    `run_live`, and ScenarioError where another run is there.
     """
     check(scenario, box)
     if any(isinstance(workload, Closed) for workload in scenario.spec.workload):
@@ -135,6 +139,11 @@ def run_timed(
     _need_executor()
     from executor.timed import TimedCluster, Timings
 
+    if kept(out, scenario, scenario.choose([policy]), TIMINGS):
+        if progress is not None:
+            progress(1.0)
+        return _read_timed(out)
+    ctrl_c = False
     timings = Timings()
     timed = partial(
         TimedCluster,
@@ -149,12 +158,33 @@ def run_timed(
                 progress(min(now_ns / 1e9 / scenario.spec.duration_s, 1.0))
             return stopped.is_set()
 
+        nonlocal ctrl_c
         done = _run_one(scenario, choice, directory, watch, True, box, timed)
-        (directory / TIMINGS).write_bytes(msgspec.json.encode(timings))
+        ctrl_c = stopped.is_set()
+        if not done.summary.interrupted:
+            write_whole(directory / TIMINGS, msgspec.json.encode(timings))
         return done
 
     (done,) = each_policy(scenario, out, [policy], run_one)
+    if ctrl_c:
+        raise KeyboardInterrupt
     return done, timings
+
+
+def _read_timed(directory: Path) -> "tuple[LiveRun, Timings]":
+    """A run that `run_timed` has left. Raises ResultsError."""
+    from executor.timed import Timings
+
+    try:
+        timings = msgspec.json.decode((directory / TIMINGS).read_bytes(), type=Timings)
+        punctuality = msgspec.json.decode((directory / LIVE).read_bytes(), type=Punctuality)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ResultsError(
+            f"{directory}: {TIMINGS} or {LIVE} cannot be read ({error}); "
+            "remove the directory, and the run is taken again"
+        ) from None
+    summary = read_summary(directory)
+    return LiveRun(summary.name, directory, summary, punctuality), timings
 
 
 def as_runs(done: Sequence[LiveRun]) -> Runs:
@@ -357,7 +387,7 @@ def _write_punctuality(world: Any, directory: Path) -> Punctuality:
     """How punctual a run of LiveCluster was; it is written beside its results, too."""
     punctuality = _punctuality(world)
     text = msgspec.json.format(msgspec.json.encode(punctuality), indent=2)
-    (directory / LIVE).write_bytes(text + b"\n")
+    write_whole(directory / LIVE, text + b"\n")
     return punctuality
 
 

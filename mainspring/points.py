@@ -40,6 +40,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from mainspring.directory import cannot_write, held
 from mainspring.document import Key, ScenarioError
 from mainspring.run import run_alone
 from mainspring.scenario import PolicyChoice, Scenario, build_scenario
@@ -109,10 +110,10 @@ def _address(scenario: Scenario, choice: PolicyChoice) -> str:
 
 
 @cache
-def code_digest() -> str:
+def code_digest(packages: tuple[str, ...] = CODE) -> str:
     """A checksum over our code: who changes it gets new results, and not those of before."""
     digest = hashlib.sha256()
-    for package in CODE:
+    for package in packages:
         path = HERE / package
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(HERE)}\0".encode() + file.read_bytes())
@@ -230,39 +231,17 @@ def opened(home: Path) -> Iterator[Store]:
 
     Raises ScenarioError where the directory holds something else, or is in use.
     """
-    if home.exists() and not home.is_dir():
-        raise ScenarioError(f"{home} is a file; choose another --out, a directory")
-    if home.is_dir() and any(home.iterdir()) and not (home / LOCK).is_file():
-        raise ScenarioError(f"{home} is not empty; choose another --out, or remove it")
-    try:
-        (home / POINTS).mkdir(parents=True, exist_ok=True)
-        lock = (home / LOCK).open("a")
-    except OSError as error:
-        raise ScenarioError(
-            f"{home}: cannot be written ({error.strerror}); choose another --out"
-        ) from None
-    with lock:
-        if not _locked(lock):
-            raise ScenarioError(f"{home} is in use by another process; wait for it, or end it")
-        shutil.rmtree(home / WORK, ignore_errors=True)
-        (home / WORK).mkdir()
+    with held(home, LOCK):
+        try:
+            (home / POINTS).mkdir(exist_ok=True)
+            shutil.rmtree(home / WORK, ignore_errors=True)
+            (home / WORK).mkdir()
+        except OSError as error:
+            raise cannot_write(home, error) from None
         try:
             yield Store(home)
         finally:
             shutil.rmtree(home / WORK, ignore_errors=True)
-
-
-def _locked(file: Any) -> bool:
-    """Whether the lock is ours now. It ends with our process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 # -- workers ---------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ def profile(
     quantile: float,
     loads: int,
     add: bool = False,
+    partial: bool = True,
     seconds: float = math.inf,
     rest_s: float = 0.0,
     progress: Progress | None = None,
@@ -88,7 +89,8 @@ def profile(
 
     quantile: that each batch size has to support. loads: of each model. add: keep what `out` has,
     and measure the models that it lacks. seconds: a model gets at most so many, and then perhaps
-    fewer runs. rest_s: the mean pause before each batch. Ends early on Ctrl-C. Raises ProfileError.
+    fewer runs. rest_s: the mean pause before each batch. Ends early on Ctrl-C; partial: and then
+    keeps what it has of the model under way. Raises ProfileError.
     """
     if out.suffix != ".toml":
         raise ProfileError(f"-o {out}; expected a name that ends in .toml")
@@ -113,14 +115,14 @@ def profile(
                 one = _measured(name, batches, box, runs_for(quantile), loads, stop, rest_s)
             except (DeviceError, ModelError) as error:
                 raise ProfileError(f"{name}: {error}") from None
-            if one is not None:
+            if one is not None and (partial or not stopped.is_set()):
                 done.append(one)
                 _write(out, done)
             if stopped.is_set():
                 break
             if progress is not None:
                 progress(name, 1.0)
-    if not done:
+    if not done and partial:
         raise ProfileError("interrupted before there was anything to keep")
     return done
 

@@ -6,12 +6,16 @@
     OUT/simulated-1, ...      each in simulation, with the delays of the other live runs
     OUT/delays.toml           those of all live runs together
 
-At several loads each policy has its calibration in OUT/POLICY, and the rest in OUT/POLICY/LOAD.
+    OUT/question.json         what was asked, and when the live runs were taken
+
+At several loads each policy has its calibration and capacity.json in OUT/POLICY, and the rest in
+OUT/POLICY/LOAD. The same call again goes on where the last one stopped: whatever is whole is kept.
 Not here: the judgement (mainspring.agreement), how loads are found (mainspring.capacity), and the
 page (mainspring.report.validation).
 """
 
 import os
+import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,16 +27,19 @@ from executor.models import SPIN
 from mainspring.agreement import Check, compare, verdict
 from mainspring.capacity import Capacity, find_capacity, scaled
 from mainspring.delays import MeasuredDelays, measure_delays, sum_of, summed_up
-from mainspring.directory import default_out
-from mainspring.document import ScenarioError
-from mainspring.live import Box, run_timed
+from mainspring.directory import default_out, kept
+from mainspring.live import TIMINGS, Box, run_timed
+from mainspring.question import Asked, Part, asking, question
 from mainspring.run import Progress, run_alone
-from mainspring.scenario import Scenario
+from mainspring.scenario import Scenario, build_scenario
 from mainspring.world import arrivals
+from results import ResultsError
+from results.files import SUMMARY, write_whole
 
 if TYPE_CHECKING:
     from executor.timed import Timings
 
+CAPACITY: Final = "capacity.json"
 MEASURED_QUANTILE: Final = 0.9
 MEASURED_LOADS: Final = 100
 LOADS: Final = (0.5, 0.9, 1.3)
@@ -51,6 +58,8 @@ class Validation(msgspec.Struct, frozen=True):
     of its loads."""
     capacities: list[Capacity] = []
     """Of each policy, where loads were asked for."""
+    parts: list[Part] = []
+    """Of the live runs, more than one where the validation was interrupted."""
 
     def to_json(self) -> bytes:
         """The verdict and every check, with its grade in words."""
@@ -60,10 +69,21 @@ class Validation(msgspec.Struct, frozen=True):
         return msgspec.json.format(msgspec.json.encode(table), indent=2)
 
     def __repr__(self) -> str:
-        """The delays, the capacities, every check in a line, then the verdict."""
-        return "\n".join(
-            [*map(repr, self.delays), *map(repr, self.capacities), *self._lines(), "", self.verdict]
-        )
+        """The delays, the capacities, every check in a line, when, then the verdict."""
+        given = [*map(repr, self.delays), *map(repr, self.capacities)]
+        when = ["", *times] if (times := self.times) else []
+        return "\n".join([*given, *self._lines(), *when, "", self.verdict])
+
+    @property
+    def times(self) -> list[str]:
+        """Where live runs were taken at different times: that it is so, and a line each."""
+        if len(self.parts) < 2:
+            return []
+        return [
+            "interrupted and gone on with: the live runs were taken at different times, and the "
+            "machine may have been busy otherwise in each",
+            *(f"from {part.first} on: {part.at}" for part in self.parts),
+        ]
 
     def _lines(self) -> Iterator[str]:
         heading = None
@@ -99,21 +119,27 @@ def validate(
     repeats: int = 3,
     progress: Progress | None = None,
     box: Box = Box(),  # noqa: B008, it is immutable
+    *,
+    measured: bool = False,
 ) -> Validation:
     """Run one policy live `repeats` times, each of them in simulation, and compare.
 
     A simulation is given the delays that were measured in the other live runs; where there is no
     other, those of a live run before, with another seed and at low load.
 
-    out: a new directory, `runs/NAME-TIME` by default. p99 is judged where the machine has a core
-    for each worker beside the controller's. Raises ScenarioError where that cannot be done.
+    out: `runs/NAME-TIME` by default; a new directory, or one that the same call has left: it goes
+    on there. measured: measure the scenario's real models on this machine first. p99 is judged
+    where the machine has a core for each worker beside the controller's. Raises ScenarioError where
+    that cannot be done, and KeyboardInterrupt on Ctrl-C.
     """
     out = default_out(scenario) if out is None else Path(out)
-    if any((out / name).exists() for name in ("calibration", "live-1", "simulated-1")):
-        raise ScenarioError(f"{out} is there already; choose another --out")
-    _, timings = measure_delays(scenario, out, policy, box, progress)
-    checks, delays = _compared(scenario, out, policy, repeats, timings, progress, box, None)
-    return _judged(checks, [delays], [])
+    with asking(out, question(scenario, [policy], None, repeats, box, measured=measured)) as asked:
+        if measured:
+            scenario = measure(scenario, out, box, progress, rests=True)
+        _before_live(asked, out / "calibration")
+        _, timings = measure_delays(scenario, out, policy, box, progress)
+        came = _compared(scenario, out, policy, repeats, timings, progress, box, None, asked)
+        return _judged(came[0], [came[1]], [], asked)
 
 
 def validate_loads(
@@ -124,42 +150,62 @@ def validate_loads(
     repeats: int = 3,
     progress: Progress | None = None,
     box: Box = Box(),  # noqa: B008, it is immutable
+    *,
+    measured: bool = False,
 ) -> Validation:
     """As `validate`, at shares of each policy's own capacity, which is found by simulation with
     the delays that were measured. Raises ScenarioError as `validate` and `find_capacity` do.
     """
     out = default_out(scenario) if out is None else Path(out)
     homes = [out / choice.label for choice in scenario.choose(policies)]
-    if any(home.exists() for home in homes):
-        raise ScenarioError(f"{out} is there already; choose another --out")
     checks: list[Check] = []
     capacities: list[Capacity] = []
     delays: list[MeasuredDelays] = []
-    for policy, home in zip(policies, homes, strict=True):
-        home.mkdir(parents=True)
-        measured, timings = measure_delays(scenario, home, policy, box, progress)
-        delays.append(measured)
-        capacity = find_capacity(measured.within(scenario), policy, progress)
-        capacities.append(capacity)
-        for load in loads:
-            asked = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
-            where = home / f"{load:g}"
-            came = _compared(asked, where, policy, repeats, timings, progress, box, load)
-            checks += came[0]
-            delays.append(came[1])
-    return _judged(checks, delays, capacities)
+    with asking(out, question(scenario, policies, loads, repeats, box, measured=measured)) as asked:
+        if measured:
+            scenario = measure(scenario, out, box, progress, rests=False)
+        for policy, home in zip(policies, homes, strict=True):
+            _before_live(asked, home / "calibration")
+            calibrated, timings = measure_delays(scenario, home, policy, box, progress)
+            delays.append(calibrated)
+            capacity = _capacity(calibrated.within(scenario), policy, home / CAPACITY, progress)
+            capacities.append(capacity)
+            for load in loads:
+                at = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
+                where = home / f"{load:g}"
+                came = _compared(at, where, policy, repeats, timings, progress, box, load, asked)
+                checks += came[0]
+                delays.append(came[1])
+        return _judged(checks, delays, capacities, asked)
+
+
+def _before_live(asked: Asked, directory: Path) -> None:
+    if not (directory / TIMINGS).is_file():
+        asked.begin(directory)
+
+
+def _capacity(scenario: Scenario, policy: str, file: Path, progress: Progress | None) -> Capacity:
+    """What the policy can carry, as the file has it, if it is there."""
+    if file.is_file():
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=Capacity)
+        except msgspec.MsgspecError as error:
+            raise ResultsError(f"{file}: {error}; remove it, and it is found again") from None
+    capacity = find_capacity(scenario, policy, progress)
+    write_whole(file, msgspec.json.encode(capacity))
+    return capacity
 
 
 def _judged(
-    checks: list[Check], delays: list[MeasuredDelays], capacities: list[Capacity]
+    checks: list[Check], delays: list[MeasuredDelays], capacities: list[Capacity], asked: Asked
 ) -> Validation:
     words, code = verdict(checks)
-    return Validation(words, code, checks, delays, capacities)
+    return Validation(words, code, checks, delays, capacities, asked.parts)
 
 
 def _compared(
     scenario: Scenario, out: Path, policy: str, repeats: int, calibration: "Timings",
-    progress: Progress | None, box: Box, load: float | None,
+    progress: Progress | None, box: Box, load: float | None, asked: Asked,
 ) -> tuple[list[Check], MeasuredDelays]:  # fmt: skip
     """Repeated live runs of one load beside its simulation.
 
@@ -177,16 +223,17 @@ def _compared(
     live = [out / f"live-{i + 1}" for i in range(repeats)]
     took = []
     for directory in live:
-        done, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
-        if done.summary.interrupted:
-            raise ScenarioError(f"{directory} was interrupted; there is nothing to compare")
+        _before_live(asked, directory)
+        _, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
         took.append(timings)
     simulated = [out / f"simulated-{i + 1}" for i in range(repeats)]
     for i, directory in enumerate(simulated):
         others = sum_of(timings for j, timings in enumerate(took) if j != i)
         delays = summed_up([others, calibration], f"the live runs but {live[i].name}")
         report(directory.name, 0.0)
-        run_alone(delays.within(scenario), choice, directory)
+        delayed = delays.within(scenario)
+        if not kept(directory, delayed, [choice], SUMMARY):
+            run_alone(delayed, choice, directory)
         report(directory.name, 1.0)
     delays = summed_up(
         [sum_of(took), calibration],
@@ -200,21 +247,19 @@ def _compared(
 
 def measure(
     scenario: Scenario, out: Path, box: Box, progress: Progress | None, rests: bool
-) -> list[str]:
+) -> Scenario:
     """Measure the scenario's real models on this device, at the batch sizes that it knows.
 
     rests: as long as a GPU of the scenario has between requests. At half of its capacity and above
     it has next to none, and a device that has rested is slower: on a CPU, caches are cold.
-    Returns the overrides that have it use OUT/profile.toml; none where all its models spin.
-    Raises ProfileError, and ScenarioError where `out` is there already.
+    Models that OUT/profile.toml has are not measured again. Returns the scenario with those
+    profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
     """
     from mainspring.profiling import profile
 
-    if out.exists():
-        raise ScenarioError(f"{out} is there already; choose another --out")
     names = {model.runs for model in scenario.models} - {SPIN}
     if not names:
-        return []
+        return scenario
     sizes = {
         batch for model in scenario.models if model.runs in names
         for batch in model.profile.batch_sizes
@@ -227,12 +272,19 @@ def measure(
     done = profile(
         sorted(names), sorted(sizes), file,
         box=box, quantile=MEASURED_QUANTILE, loads=MEASURED_LOADS, rest_s=gap_s,
-        progress=progress,
+        add=True, partial=False, progress=progress,
     )  # fmt: skip
     if names - {one.name for one in done}:
-        raise ScenarioError(f"interrupted; {file} has what was measured")
-    return [
-        f"models.{i}.profile={file}/{models.model}"
-        for i, models in enumerate(scenario.spec.models)
-        if models.model in names
-    ]
+        raise KeyboardInterrupt
+    table = tomllib.loads(scenario.to_toml(scenario.policies))
+    del table["inputs"]  # other profiles
+    found = []
+    for i, models in enumerate(table["models"]):
+        if models["model"] in names:
+            models["profile"] = f"{file.resolve()}/{models['model']}"
+            found.append(f"models.{i}.profile={models['profile']}")
+    return msgspec.structs.replace(
+        build_scenario(table),
+        overrides=(*scenario.overrides, *found),
+        written=scenario.written,
+    )

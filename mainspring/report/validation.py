@@ -53,7 +53,7 @@ def validation_page(came: Validation, name: str, out: Path) -> Page:
         answer=ANSWERS[came.verdict],
         how_sure=f"{good} of {n(len(judged), 'judged check')} are good. What is physical is judged "
         "by a fixed tolerance, or by the spread of the repeated live runs where that is wider.",
-        warnings=list(_warnings(came.checks)),
+        warnings=[*_when(came.times), *_warnings(came.checks)],
         sections=[
             *(_section(i, title, checks, out) for i, (title, checks) in enumerate(groups.items())),
             _given(came),
@@ -66,6 +66,11 @@ def _warnings(checks: Sequence[Check]) -> Iterator[str]:
         if check.grade > Grade.GOOD:
             at = f"{heading}, " if (heading := heading_of(check)) else ""
             yield f"{at}{check.name}: {check.reason}. To do: {check.advice}."
+
+
+def _when(times: Sequence[str]) -> list[str]:
+    """Where live runs were taken at different times."""
+    return [f"{times[0].capitalize()} ({'; '.join(times[1:])})."] if times else []
 
 
 def _section(i: int, title: str, checks: Sequence[Check], out: Path) -> Section:
