@@ -201,15 +201,19 @@ def _draw_cdf(axes: Axes, runs: Mapping[str, Path], slo_ms: float | None) -> Non
         log_axis(axes, low / 1.3, high * 1.3)
     else:
         axes.set_xlim(0, high * 1.06)
+        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(FuncFormatter(_number))
     top = max(float(y.max(initial=0)) for _, y in curves)
     axes.set_ylim(0, max(1.15, top * 1.06))
     _nines_axis(axes, top)
 
     if slo_ms is not None:
         axes.axvline(slo_ms, color=GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=1)
+        at, _ = (axes.transScale + axes.transLimits).transform((slo_ms, 0))
         axes.annotate(
             f"SLO {slo_ms:g} ms", (slo_ms, 1), xycoords=("data", "axes fraction"),
-            xytext=(0, 3), textcoords="offset points", ha="center", color=GREY, fontsize=8,
+            xytext=(0, 3), textcoords="offset points", color=GREY, fontsize=8,
+            ha="left" if at < 0.1 else "center",  # on its left are the labels of the other axis
         )  # fmt: skip
     ends: list[tuple[float, str, str]] = []
     for (name, summary, (x, y)), colour in zip(
@@ -262,10 +266,15 @@ def log_axis(axes: Axes, low: float, high: float) -> None:
     labelled = (1, 2, 5) if decades < 2.3 else (1, 3) if decades < 3.8 else (1,)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=labelled))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_number))
     axes.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=99))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(low, high)
+
+
+def _number(value: float, _: int | None) -> str:
+    """For a tick."""
+    return f"{value:,.10g}"
 
 
 def _nines_axis(axes: Axes, top: float) -> None:
@@ -330,6 +339,7 @@ def _draw_fates(panels: Sequence[Axes], runs: Mapping[str, Path]) -> list[Any]:
         tops.append(float(offered.max(initial=1)))
     for axes in panels:
         axes.set_ylim(0, 1.08 * max(tops))
+        axes.yaxis.set_major_formatter(FuncFormatter(_number))
         axes.label_outer()
     panels[len(panels) // 2].set_ylabel("requests (1/s)")
     pale = any(read_summary(directory).warmup_ns for directory in runs.values())

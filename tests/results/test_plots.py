@@ -2,6 +2,7 @@
 
 import itertools
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -90,3 +91,21 @@ def test_labels_of_the_latency_axis_do_not_touch(longest_ms):
     assert len(boxes) >= 3
     for left, right in itertools.pairwise(boxes):
         assert left.x1 + 5 < right.x0
+
+
+def test_an_slo_near_zero_lies_over_no_label_and_thousands_are_told_apart(tmp_path):
+    """FIFO under overload: the least latency is 50 times the SLO, and most of it a line's width
+    beside zero."""
+    with writer(tmp_path / "run", end_ns=40 * SECOND) as sink:
+        for i in range(1_000):
+            at = i * 4 * MS
+            sink.request(request(i, at=at, end=at + 5 * SECOND + i * 17 * MS))
+        sink.close(arrivals=1_000)
+    figure = plots.latency_cdf({"fifo": tmp_path / "run"})
+    with mpl.rc_context(plots.STYLE):
+        figure.canvas.draw()
+    (axes,) = figure.axes
+    (slo,) = (text for text in axes.texts if text.get_text().startswith("SLO"))
+    labels = [*axes.get_yticklabels(), *axes.get_xticklabels()]
+    assert "10,000" in [label.get_text() for label in labels]
+    assert not any(slo.get_window_extent().overlaps(label.get_window_extent()) for label in labels)
