@@ -29,9 +29,12 @@ from executor.keys import KeysError, lock
 from executor.lateness import Lateness
 from executor.offset import Offset
 from executor.selector import PreciseSelector
+from executor.watch import Watched
 from executor.wire import (
+    ASKED,
     MAX_MESSAGE_BYTES,
     VERSION,
+    Condition,
     Do,
     FromWorker,
     Happens,
@@ -86,9 +89,6 @@ OVERRUN: Final = 4
 
 AT_A_TIME: Final = 64
 """Requests that are handled before the workers are listened to again."""
-
-ASKED: Final = 1_000
-"""Actions that a ping asks for, at most."""
 
 STOP_NS: Final = 500_000_000
 """Workers have this long to hear that the run is over."""
@@ -198,6 +198,8 @@ class LiveCluster:
         """How long after its time each request was handled."""
         self.device_errors: Counter[str] = Counter()
         """What went wrong on devices, in their words."""
+        self.devices = [Watched() for _ in gpus]
+        """What each GPU's device has told of itself since the start of the run."""
         self._out = self.controller.out
         self._setups = setups
         self._slo_ns = slo_ns
@@ -699,11 +701,13 @@ class LiveCluster:
                     self._tell(gpu, Ping(time.monotonic_ns()))
                 elif self._epoch_ns:
                     self._is_back(gpu)
-            elif message.unknown:
+            elif peer.state is _State.SERVING:
                 now_ns = self.now_ns
                 for id in message.unknown:
                     if id in self._in_flight and self._in_flight[id][0] == gpu:
                         self._is_lost(self._in_flight[id][1], Why.MESSAGE_LOST, now_ns)
+                if message.condition is not None:
+                    self._told(gpu, message.condition)
         elif isinstance(message, Unable):
             if not self._elsewhere:
                 raise LiveError(f"worker {gpu}: {message.reason}")
@@ -716,6 +720,10 @@ class LiveCluster:
             self._tell(gpu, Ping(time.monotonic_ns()))
         if peer.state is _State.ABSENT and self._epoch_ns:
             self._greet(gpu)  # it was only silent: it starts anew, with nothing on it
+
+    def _told(self, gpu: int, condition: Condition) -> None:
+        """A device has told how it is."""
+        self.devices[gpu].add(condition)
 
     def _hello(self, address: bytes, hello: Hello) -> None:
         if hello.version != VERSION:

@@ -8,21 +8,27 @@ Not here: messages, and when to look again (`executor/worker.py`).
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from executor.device import Tensors
+from executor.device import DeviceState, Tensors
 from executor.devices import open_device
 from executor.devices.faulty import FaultyDevice
 from executor.models import Sources
 from executor.tensors import packed
-from executor.wire import Report, Setup
+from executor.wire import Condition, Report, Setup
 from scheduler.faults import DeviceError, SlowGpu, StalledCopy
 from scheduler.memory import Contiguous, Paged
 from scheduler.records import FOREVER, Action, Infer, Load, Result, Status, Unload, Why
 from scheduler.worker import ENGINES, Engine, Worker
 
 NEVER: Final = 2**63 - 1
+
+LOOK_NS: Final = 1_000_000_000
+"""The device is looked at this often, at most."""
+
+LONGEST_LOOK_NS: Final = 20_000_000
+"""A look that took longer was held up by something else."""
 
 
 class Job:
@@ -31,10 +37,20 @@ class Job:
     dropped: is told of what cannot be meant, a line each.
     """
 
-    def __init__(self, setup: Setup, sources: Sources = Sources(), gpu: int = 0) -> None:  # noqa: B008
+    def __init__(
+        self,
+        setup: Setup,
+        sources: Sources = Sources(),  # noqa: B008, it is immutable
+        gpu: int = 0,
+        dropped: Callable[[str], None] = lambda why: None,
+    ) -> None:
         self.reports: list[Report] = []
         self.next_ns = NEVER
         """When `step` should be called again at the latest."""
+        self.condition: Condition | None = None
+        """What the last look at the device has shown, for who tells it to take away."""
+        self._dropped = dropped
+        self._bills = setup.bills
         self._device = open_device(setup, sources, gpu)
         one_piece = setup.contiguous or self._device.contiguous
         memory = Contiguous(setup.pages) if one_piece else Paged(setup.pages)
@@ -52,19 +68,28 @@ class Job:
         self._offset_ns = 0
         self._reported: dict[int, Report] = {}  # since the last ping
         self._unconfirmed: dict[int, Report] = {}  # before it
+        self._look_ns = 0  # the next one
+        self._look_takes_ns = LONGEST_LOOK_NS
 
     def take(
         self, actions: list[Action], offset_ns: int = 0, inputs: Sequence[Tensors] = ()
     ) -> None:
-        """Actions have come. One that came before is not taken again: ids only rise.
+        """Actions have come. One that came before is not taken again: ids only rise. One that
+        cannot be meant is dropped, and is unknown when it is asked for.
 
         offset_ns: our clock at the time that is 0 to them; their windows are put right.
         inputs: of the tasks of the one action, where it brings any.
         """
+        if inputs and (len(actions) != 1 or len(inputs) != len(getattr(actions[0], "tasks", ()))):
+            self._dropped(f"{len(inputs)} inputs that are none of a batch of so many tasks")
+            return
         now_ns = time.monotonic_ns()
         self._offset_ns = offset_ns
         for action in actions:
             if action.id <= self._last_id:
+                continue
+            if why := self._why_not(action):
+                self._dropped(why)
                 continue
             self._last_id = action.id
             action.earliest_ns += offset_ns
@@ -136,7 +161,7 @@ class Job:
 
     def in_force(self) -> dict[str, str]:
         """What holds for the device, in words."""
-        state = self._device.state()
+        state = self._state()
         about = {
             "device": state.name,
             "clock_mhz": state.clock_mhz,
@@ -145,9 +170,42 @@ class Job:
         }
         return {key: str(value) for key, value in about.items() if value}
 
+    def look(self, spare_ns: int) -> int:
+        """See how the device is, if a second has gone by since the last time and there is twice the
+        time for it: asking a GPU's driver takes a millisecond at times. spare_ns: until something
+        has to be done. Returns how long it took.
+        """
+        begun_ns = time.monotonic_ns()
+        if begun_ns < self._look_ns or spare_ns < 2 * self._look_takes_ns:
+            return 0
+        self._look_ns = begun_ns + LOOK_NS
+        state = self._state()
+        self.condition = Condition(
+            state.clock_mhz, state.temperature_c, state.memory_used_bytes, state.throttled[:200]
+        )
+        return time.monotonic_ns() - begun_ns
+
     def close(self) -> None:
         """Give the device back."""
         self._device.close()
+
+    def _state(self) -> DeviceState:
+        begun_ns = time.monotonic_ns()
+        state = self._device.state()
+        took_ns = time.monotonic_ns() - begun_ns
+        self._look_takes_ns = min(max(took_ns, self._look_takes_ns // 2), LONGEST_LOOK_NS)
+        return state
+
+    def _why_not(self, action: Action) -> str:
+        """Why this cannot be meant, in one line; nothing where it can."""
+        if not 0 <= action.model < len(self._bills):
+            return f"action {action.id}: there is no model {action.model} of {len(self._bills)}"
+        if type(action) is Infer:
+            if action.batch not in self._bills[action.model].exec:
+                return f"action {action.id}: model {action.model} has no batch of {action.batch}"
+            if not 1 <= len(action.tasks) <= action.batch:
+                return f"action {action.id}: {len(action.tasks)} tasks in a batch of {action.batch}"
+        return ""
 
     def _start(self, engine: Engine) -> None:
         while True:

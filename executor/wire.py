@@ -27,8 +27,21 @@ MAX_MESSAGE_BYTES: Final = 1 << 26
 """Longer messages are dropped by the socket, before anything reads them."""
 
 Clock = Annotated[int, Meta(ge=-(2**62), le=2**62)]
-"""Nanoseconds as a worker tells them. What is computed from two of them still fits into a message
-and into a column of the results: a worker that lies ends no run."""
+"""Nanoseconds as the other side tells them. What is computed from two of them still fits into a
+message and into a column of the results: who lies ends neither a run nor a worker."""
+
+MAX_PAGES: Final = 1 << 22
+"""64 TiB of 16 MiB each; a worker keeps a list of them."""
+
+Pages = Annotated[int, Meta(ge=1, le=MAX_PAGES)]
+
+BatchSize = Annotated[int, Meta(ge=1, le=2**20)]
+
+Extent = Annotated[int, Meta(ge=0, le=2**32)]
+"""Of a tensor in one dimension."""
+
+ASKED: Final = 1_000
+"""Actions that a ping asks for, at most."""
 
 
 class Hello(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -44,9 +57,9 @@ class Bill(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What a model costs, and what runs it. model: a name that the worker knows
     (`executor/models.py`); `spin` keeps its engine busy for the durations."""
 
-    pages: int
+    pages: Pages
     load: Durations
-    exec: dict[int, Durations]
+    exec: dict[BatchSize, Durations]
     model: str = "spin"
 
 
@@ -58,11 +71,11 @@ class Setup(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=Tru
     loads and batches take turns.
     """
 
-    pages: int
-    seed: int
+    pages: Pages
+    seed: Annotated[int, Meta(ge=0)]
     bills: list[Bill]
     device: Literal["cpu", "cuda"] = "cpu"
-    page_bytes: int = 1 << 24
+    page_bytes: Annotated[int, Meta(ge=1, le=2**50)] = 1 << 24
     contiguous: bool = False
     engines: Literal[1, 2] = 2
 
@@ -85,23 +98,34 @@ class Ping(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True
     asked: actions, sent before the last ping, of which it has no result.
     """
 
-    sent_ns: int
-    asked: list[int] = []
+    sent_ns: Clock
+    asked: Annotated[list[int], Meta(max_length=ASKED)] = []
+
+
+class Condition(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """How a device is; None where it can't say. As in executor.device.DeviceState."""
+
+    clock_mhz: Annotated[int, Meta(ge=0, le=10**6)] | None
+    temperature_c: Annotated[int, Meta(ge=-273, le=10**4)] | None
+    memory_used_bytes: Annotated[int, Meta(ge=0, le=2**62)]
+    throttled: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Pong(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The time, by the worker's clock. unknown: actions that were asked for and never came."""
+    """The time, by the worker's clock. unknown: actions that were asked for and never came.
+    condition: of the device, where the worker has looked since the last one."""
 
     sent_ns: Clock
     at_ns: Clock
     unknown: list[int] = []
+    condition: Condition | None = None
 
 
 class Tensor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """One item's input or output, without the batch dimension (`executor/tensors.py`)."""
 
     datatype: str
-    shape: list[int]
+    shape: Annotated[list[Extent], Meta(max_length=32)]
     data: bytes
 
 
@@ -112,7 +136,7 @@ class Do(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
     has any has one action.
     """
 
-    offset_ns: int
+    offset_ns: Clock
     actions: list[Action]
     inputs: list[dict[str, Tensor]] = []
 

@@ -19,6 +19,7 @@ import os
 import select
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -44,7 +45,6 @@ from executor.wire import (
     Reports,
     Setup,
     Stop,
-    ToWorker,
     Unable,
     decode_to_worker,
     encode,
@@ -66,9 +66,31 @@ LINGER_MS: Final = 500
 HANDSHAKE_MS: Final = 5_000
 """What has not become a connection by then is none, and is tried again."""
 
+_SETUP: Final = b"\xa5Setup"
+"""How the one message begins that must be answered even where it does not decode."""
+
 
 class WorkerError(Exception):
     """This worker cannot take part, in one line."""
+
+
+class Dropped:
+    """Tells on stderr what of a controller's messages could not be meant, as long as it is not too
+    much. gpu: whose worker."""
+
+    TOLD = 10
+
+    def __init__(self, gpu: int) -> None:
+        self._gpu = gpu
+        self.n = 0
+
+    def __call__(self, why: str) -> None:
+        """Something was dropped."""
+        self.n += 1
+        if self.n <= self.TOLD:
+            more = "; what else is dropped is not told" if self.n == self.TOLD else ""
+            text = f"worker {self._gpu}: what the controller said was dropped: {why[:200]}{more}"
+            print(text, file=sys.stderr, flush=True)
 
 
 class End(Enum):
@@ -114,10 +136,20 @@ def serve(
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.IMMEDIATE, 1)  # where nobody listens no hello is kept
+    socket.setsockopt(zmq.SNDTIMEO, round(SILENCE_S * 1e3))
     socket.setsockopt(zmq.IPV6, "[" in address)
     handshake: Handshake | None = None
     linger_ms = 0
     job: Job | None = None
+    dropped = Dropped(gpu)
+
+    def unable(reason: str) -> None:
+        nonlocal linger_ms
+        socket.send(encode(Unable(reason)))
+        if operator is not None:
+            linger_ms = LINGER_MS
+            raise WorkerError(reason)
+
     try:
         if keys is not None:
             from executor.keys import unlock
@@ -151,42 +183,53 @@ def serve(
                 hello_ns = time.monotonic_ns() + HELLO_NS
             # The descriptor tells of changes only, so the socket is asked first (zmq_getsockopt).
             if wait_ns > 0 and not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                select.select(watched, [], [], wait_ns / 1e9)
+                if job is not None:
+                    wait_ns -= job.look(wait_ns)
+                select.select(watched, [], [], max(0, wait_ns) / 1e9)
             while True:
                 try:
                     frame = socket.recv(zmq.NOBLOCK)
                 except zmq.Again:
                     break
                 heard_ns = time.monotonic_ns()
-                message = _decoded(frame)
+                try:
+                    message = decode_to_worker(frame)
+                except msgspec.DecodeError as error:
+                    dropped(str(error))
+                    if job is None and frame[1:7] == _SETUP:  # else nobody would know what it is
+                        unable(f"a worker cannot be set up so: {error}")
+                    continue
                 if isinstance(message, Do) and job is not None:
-                    with suppress(
-                        ValueError
-                    ):  # tensors that are none: never sent by our controller
+                    try:
                         inputs = [unpacked(one) for one in message.inputs]
-                        job.take(message.actions, message.offset_ns, inputs)
+                    except ValueError as error:
+                        dropped(str(error))
+                        continue
+                    job.take(message.actions, message.offset_ns, inputs)
                 elif isinstance(message, Ping):
-                    unknown = job.asked(message.asked) if job is not None else message.asked
-                    socket.send(encode(Pong(message.sent_ns, time.monotonic_ns(), unknown)))
+                    pong = Pong(message.sent_ns, time.monotonic_ns(), message.asked)
+                    if job is not None:
+                        pong.unknown = job.asked(message.asked)
+                        pong.condition, job.condition = job.condition, None
+                    socket.send(encode(pong))
                 elif isinstance(message, Happens) and job is not None:
                     job.happens(message.fault)
                 elif isinstance(message, Setup):
+                    if job is not None:  # the controller had given us up, and takes us on anew
+                        job.close()
+                        job = None
+                        del watched[1:]
                     try:
-                        if job is not None:  # the controller had given us up, and takes us on anew
-                            job.close()
-                            job = None
-                            del watched[1:]
                         _permit(message, operator)
-                        job = Job(message, sources, gpu if operator is None else operator.card)
+                        card = gpu if operator is None else operator.card
+                        job = Job(message, sources, card, dropped)
                     except (DeviceError, ModelError) as error:
-                        socket.send(encode(Unable(str(error))))
-                        if operator is not None:
-                            linger_ms = LINGER_MS
-                            raise WorkerError(str(error)) from None
+                        unable(str(error))
                         continue
-                    except Exception as error:  # a fault of ours: say so, rather than be silent
-                        socket.send(encode(Unable(f"{type(error).__name__}: {error}")))
-                        raise
+                    except Exception as error:  # a fault of ours, or of a model's code
+                        traceback.print_exc()
+                        unable(f"{type(error).__name__}: {error}")
+                        continue
                     if job.wakes is not None:
                         watched.append(job.wakes)
                     gc.collect()
@@ -207,6 +250,8 @@ def serve(
             awaited = operator is not None and job is None  # it need not be there yet
             if not awaited and time.monotonic_ns() - heard_ns > SILENCE_S * 1e9:
                 return End.SILENT
+    except zmq.Again:
+        return End.SILENT  # nobody took what we had to say
     finally:
         if job is not None:
             job.close()
@@ -232,13 +277,6 @@ def _messages(reports: list[Report]) -> list[list[Report]]:
     if any(report.outputs for report in reports):
         return [[report] for report in reports]
     return [reports]
-
-
-def _decoded(frame: bytes) -> ToWorker | None:
-    try:
-        return decode_to_worker(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None  # not from our controller; nothing of it is used
 
 
 def _steady() -> dict[str, str]:

@@ -72,6 +72,12 @@ class CpuDevice:
         self._bytes = pages * page_bytes
         self._models = _models(bills, page_bytes, sources)
         self._made_up: dict[tuple[int, int], Mapping[str, Any]] = {}
+        free_bytes = _free_bytes()
+        if free_bytes is not None and self._bytes > free_bytes:  # Linux would kill us for it later
+            raise DeviceError(
+                f"{pages:,} pages of {page_bytes:,} bytes are more than the {free_bytes:,} bytes "
+                "that are free here; set cluster.pages to less"
+            )
         self._thread = ThreadPoolExecutor(1, "core")
         self._work: list[Future[Done] | None] = [None for _ in ENGINES]
         self.wakes, self._wake = os.pipe()
@@ -86,7 +92,7 @@ class CpuDevice:
             raise
         first = -buffer.data_ptr() % PAGE
         self._arena = buffer[first : first + self._bytes]
-        self._throttled_before = _throttled_times()
+        self._throttled_times = _throttled_times()
         self._spin = SpinDevice(bills, seed)
         self._places: dict[int, Any] = {}
         """The part of the arena that each model has, from the begin of its load on."""
@@ -133,14 +139,14 @@ class CpuDevice:
         self._places.pop(model, None)
 
     def state(self) -> DeviceState:
-        """The arena, and what the system tells of the CPU."""
-        times = _throttled_times() - self._throttled_before
+        """The arena, and what the system tells of the CPU. Throttled: since the last time."""
+        before, self._throttled_times = self._throttled_times, _throttled_times()
         return DeviceState(
             name=f"{_cpu_name()}, {self._threads} thread{'s' * (self._threads > 1)}",
             memory_bytes=self._bytes,
             memory_used_bytes=sum(piece.numel() for piece in self._places.values()),
             clock_mhz=_clock_mhz(),
-            throttled=f"slowed down {times} times for its temperature" if times else "",
+            throttled="too hot" if self._throttled_times > before else "",
         )
 
     def close(self) -> None:
@@ -265,21 +271,29 @@ def _copied(piece: Any, weights: Any, start_ns: int) -> Done:
 
 
 def _cpu_name() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def _clock_mhz() -> int | None:
-    mhz = _cpuinfo("cpu MHz")
+    """Of the first core, for all."""
+    mhz = _line("/proc/cpuinfo", "cpu MHz")
     return round(float(mhz)) if mhz else None
 
 
-def _cpuinfo(key: str) -> str:
-    """The first such line of Linux' /proc/cpuinfo; nothing elsewhere."""
+def _free_bytes() -> int | None:
+    """What Linux would give, of the machine's memory; None elsewhere. A container may have less."""
+    kib = _line("/proc/meminfo", "MemAvailable").removesuffix(" kB")
+    return int(kib) << 10 if kib else None
+
+
+def _line(file: str, key: str) -> str:
+    """The first such line of a file of Linux'; nothing elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with Path(file).open() as lines:
+            line = next((line for line in lines if line.startswith(key)), "")
     except OSError:
         return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+    return line.partition(":")[2].strip()
 
 
 def _throttled_times() -> int:
