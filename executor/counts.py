@@ -5,12 +5,14 @@ The rows are those that go to the results, so that the two cannot differ.
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as Total
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from executor.wire import Condition
 from scheduler.records import (
     ACTION_COLUMNS,
     REQUEST_COLUMNS,
@@ -24,6 +26,13 @@ _R: Final = {name: i for i, name in enumerate(REQUEST_COLUMNS)}
 _A: Final = {name: i for i, name in enumerate(ACTION_COLUMNS)}
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+_CONDITION: Final = {
+    "clock_hertz": "Of the cores, at the last look.",
+    "temperature_celsius": "At the last look.",
+    "throttled": "1 where the device said at the last look that it is slowed down.",
+    "memory_used_bytes": "By weights, at the last look.",
+}
 
 
 class Counts:
@@ -69,6 +78,10 @@ class Counts:
         )
         self._pages = Gauge("mainspring_pages_used", "By weights.", ["gpu"], registry=registry)
         size = Gauge("mainspring_pages", "A GPU's room for weights.", ["gpu"], registry=registry)
+        self._condition = {
+            name: Gauge(f"mainspring_gpu_{name}", text, ["gpu"], registry=registry)
+            for name, text in _CONDITION.items()
+        }
         for gpu, pages in enumerate(pages_of_gpu):
             size.labels(gpu).set(pages)
             self._pages.labels(gpu).set(0)
@@ -108,6 +121,25 @@ class Counts:
         else:
             pages = self._pages_of_model[model]
             self._pages.labels(row[_A["gpu"]]).inc(pages if kind == "load" else -pages)
+
+    def worker_lost(self, gpu: int) -> None:
+        """Its memory is empty, and nobody tells how its device is."""
+        self._pages.labels(gpu).set(0)
+        for gauge in self._condition.values():
+            with suppress(KeyError):  # it has told nothing yet
+                gauge.remove(gpu)
+
+    def condition(self, gpu: int, now: Condition) -> None:
+        """How a GPU's device is. What it can't say has no line."""
+        told = {
+            "clock_hertz": None if now.clock_mhz is None else now.clock_mhz * 1e6,
+            "temperature_celsius": now.temperature_c,
+            "throttled": bool(now.throttled),
+            "memory_used_bytes": now.memory_used_bytes,
+        }
+        for name, value in told.items():
+            if value is not None:
+                self._condition[name].labels(gpu).set(value)
 
     def waiting(self, requests: int) -> None:
         """How many requests are in the system now."""

@@ -20,7 +20,7 @@ from executor.front import Answer, Limits, build_app
 from executor.oip import Refused, ServedModel
 from executor.server import HttpServer
 from executor.tensors import packed, unpacked
-from executor.wire import Do, Report, Tensor
+from executor.wire import Condition, Do, Report, Tensor
 from scheduler.records import (
     FOREVER,
     REQUEST_COLUMNS,
@@ -65,6 +65,7 @@ class Service(LiveCluster):
         told = _Told(sink, counts, self._futures, self._inputs)
         super().__init__(chunks=iter(()), slo_ns=(), sink=told, **run)
         self._served = served
+        self._counts = counts
         app = build_app(served, self, counts, limits)
         self._http = HttpServer(app, host, port, limits, counts)
         self._on_start = on_start
@@ -135,6 +136,10 @@ class Service(LiveCluster):
             whole = len(inputs) == len(tasks)
             self._tell(gpu, Do(offset_ns, [action], inputs if whole else []))
 
+    def _told(self, gpu: int, condition: Condition) -> None:
+        super()._told(gpu, condition)
+        self._counts.condition(gpu, condition)
+
     def _reported(self, gpu: int, report: Report) -> None:
         sent = self._in_flight.get(report.id)
         if sent is not None and sent[0] == gpu and isinstance(sent[1], Infer):
@@ -197,3 +202,4 @@ class _Told:
     def worker_lost(self, gpu: int, at_ns: int) -> None:
         """A GPU's worker is gone, and what was on it."""
         self._sink.worker_lost(gpu, at_ns)
+        self._counts.worker_lost(gpu)

@@ -5,6 +5,7 @@ within the spread of the repeated live runs where that is wider.
 Not here: making the runs, and the delays that the simulation is given.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from executor.watch import CLOCK_CHANGED
 from mainspring.journal import NAME as JOURNAL
 from mainspring.journal import replay
 from mainspring.live import LIVE, Punctuality
@@ -103,6 +105,7 @@ def compare(
         *_executions(runs, expected),
         *_predictions(runs, expected),
         *_punctuality(runs, free_core),
+        *_devices(runs),
         _backlog(runs, expected, beyond=load is not None and load > 1),
     ]
     return [msgspec.structs.replace(check, policy=policy, load=load) for check in checks]
@@ -376,6 +379,34 @@ def _punctuality(live: Sequence[_Run], free_core: bool) -> Iterator[Check]:
         ],
         "this is a fault of mainspring",
     )
+
+
+def _devices(live: Sequence[_Run]) -> Iterator[Check]:
+    """Whether they were what was profiled: at one clock, and not slowed down."""
+    watched = [device for run in live if run.punctuality for device in run.punctuality.devices]
+    changes = [device.clock_change for device in watched if device.clock_change is not None]
+    if changes:
+        change = max(changes)
+        good = change <= CLOCK_CHANGED
+        yield Check(
+            "change of a device's clock", Grade.GOOD if good else Grade.CARE, live=change,
+            tolerance=CLOCK_CHANGED,
+            reason="" if good else "durations change with the clock",
+            advice="" if good else "fix it: nvidia-smi --lock-gpu-clocks, or the CPU's governor",
+        )  # fmt: skip
+    told = sum(device.told for device in watched)
+    slow: Counter[str] = Counter()
+    for device in watched:
+        slow.update(device.throttled)
+    if not changes and not slow:
+        return  # devices that tell nothing, such as one that only spins
+    yield Check(
+        "looks at which a device was slowed down, share", Grade.CARE if slow else Grade.GOOD,
+        live=sum(slow.values()) / told,
+        reason=", ".join(f"{why}: {n:,} of {told:,} looks" for why, n in slow.items()),
+        advice="cool it, lower its clock or raise its power limit; then profile it again"
+        if slow else "",
+    )  # fmt: skip
 
 
 def _backlog(live: Sequence[_Run], simulated: Sequence[_Run], beyond: bool) -> Check:

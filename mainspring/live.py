@@ -7,6 +7,7 @@ that the command line names.
 Not here: the processes themselves (executor).
 """
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import msgspec
 
 from executor.models import SPIN, Sources, known
+from executor.watch import Watched, not_representative
+from executor.wire import MAX_PAGES
 from mainspring.crew import Crew
 from mainspring.directory import default_out, kept
 from mainspring.document import ScenarioError, show, suggest
@@ -51,7 +54,8 @@ class Punctuality(msgspec.Struct, frozen=True):
 
     start_late_us: by quantile, over n actions. arrival_late_us: the same for requests, which
     reach the controller by its own timer. workers_away_ms: how long each worker was away that was
-    lost and came back. stale_results: what lost workers said too late.
+    lost and came back. stale_results: what lost workers said too late. devices: what each GPU's
+    device told of itself.
     """
 
     n: int
@@ -64,6 +68,7 @@ class Punctuality(msgspec.Struct, frozen=True):
     device_errors: dict[str, int] = {}
     workers_away_ms: list[float] = []
     stale_results: int = 0
+    devices: list[Watched] = []
 
 
 class Box(NamedTuple):
@@ -206,6 +211,11 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
             print(f"{one.label}: workers lost and back after ms: {away}")
         for error, n in p.device_errors.items():
             print(f"{one.label}: {n:,} times on a device: {error}")
+        for gpu, watched in enumerate(p.devices):
+            if watched.clock_mhz is not None:
+                print(f"{one.label}: {_in_words(gpu, watched)}")
+        for warning in one.summary.warnings:
+            print(f"mainspring: warning: {one.label}: {warning}", file=sys.stderr)
 
 
 def check(scenario: Scenario, box: Box) -> None:
@@ -226,6 +236,11 @@ def check(scenario: Scenario, box: Box) -> None:
     if key := next((key for key, given in only_simulated.items() if given), None):
         raise ScenarioError(
             f"{key}: only the simulation has it; leave the key out, or run it in simulation"
+        )
+    if cluster.usable_pages > MAX_PAGES:
+        raise ScenarioError(
+            f"cluster.pages = {cluster.pages:,}: a live worker can have {MAX_PAGES:,}; "
+            "take larger ones, cluster.page_mib"
         )
     for i, models in enumerate(spec.models):
         if models.model not in (names := known(box.sources)):
@@ -322,6 +337,7 @@ def run_world(
             interrupted=interrupted,
             stopped_ns=world.now_ns if interrupted or span_ns else None,
             refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
+            warnings=list(not_representative(world.devices)),
         )
     return LiveRun(choice.label, directory, summary, _write_punctuality(world, directory))
 
@@ -417,7 +433,17 @@ def _punctuality(world: Any) -> Punctuality:
         device_errors=dict(world.device_errors),
         workers_away_ms=[ns / 1e6 for ns in world.away_ns],
         stale_results=world.stale,
+        devices=world.devices,
     )
+
+
+def _in_words(gpu: int, watched: Watched) -> str:
+    clock, heat = watched.clock_mhz, watched.temperature_c
+    assert clock is not None
+    text = f"GPU {gpu} at {clock.least:,} to {clock.most:,} MHz"
+    if heat is not None:
+        text += f", {heat.least} to {heat.most} degrees Celsius"
+    return f"{text} ({watched.told:,} looks)"
 
 
 def _quantiles(late: Any) -> dict[str, float]:

@@ -20,6 +20,7 @@ import numpy as np
 from executor.device import DeviceError, DeviceState
 from executor.measure import WARM_UP, Measured, measure
 from executor.models import ModelError, size_of
+from executor.watch import CLOCK_CHANGED
 from mainspring import __version__
 from mainspring.live import Box
 from mainspring.run import Progress, stop_on_ctrl_c
@@ -45,8 +46,6 @@ SPREAD_BYTES: Final = 1 << 27
 """Copies of a model are measured in turn until their weights exceed what caches hold."""
 
 MOST_COPIES: Final = 8
-
-CLOCK_CHANGED: Final = 0.05
 
 
 class Steadiness(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     workers_lost_whole_run: how often a worker was lost.
     unchecked_actions_whole_run: reported too late for the audit to judge.
-    warnings: what was odd about the workloads, a line each.
+    warnings: what was odd about the workloads or the devices, a line each.
     digest: SHA-256 over the canonical columns of all outcomes: same seed, same digest.
     """
 

@@ -124,7 +124,7 @@ class RunWriter:
 
         arrivals: how many requests arrived in the whole run. interrupted: whether it stopped
         early; stopped_ns: and when. refusals: how many actions the world refused, and why.
-        warnings: what was odd about the workloads, to be kept with the run.
+        warnings: what was odd about the workloads or the devices, to be kept with the run.
         """
         assert self._open, "this run has been closed or aborted"
         try:
