@@ -25,7 +25,8 @@ class Timings(msgspec.Struct):
     without what they wait for. gap: an engine's idle time between
     two actions, of which the second was there before the first ended. back: from an action's end to
     the controller's look at it. over: a duration less its profile's, by "load" or batch size, where
-    the profile's is constant.
+    the profile's is constant. ran_ns, said_ns: of the other batches, what they took together and
+    what their profiles' means say; ran: how many.
     """
 
     handled: list[int] = []
@@ -35,6 +36,9 @@ class Timings(msgspec.Struct):
     gap: list[int] = []
     back: list[int] = []
     over: dict[str, list[int]] = {}
+    ran: int = 0
+    ran_ns: int = 0
+    said_ns: float = 0.0
 
     def add(self, other: "Timings") -> None:
         """Take over another run's samples."""
@@ -47,6 +51,9 @@ class Timings(msgspec.Struct):
             self.costs.setdefault(emitted, []).extend(ns)
         for what, ns in other.over.items():
             self.over.setdefault(what, []).extend(ns)
+        self.ran += other.ran
+        self.ran_ns += other.ran_ns
+        self.said_ns += other.said_ns
 
 
 class TimedCluster(LiveCluster):
@@ -70,6 +77,7 @@ class TimedCluster(LiveCluster):
         self._left_ns: dict[int, int] = {}  # by action id
         self._busy_until_ns = [0] * len(self._setups)
         self._result: Report | None = None
+        self._means_ns: dict[tuple[int, int], float] = {}  # by model and batch
 
     def _settle(self, now_ns: int) -> None:
         if self._result is not None:
@@ -119,3 +127,10 @@ class TimedCluster(LiveCluster):
             return
         if durations.constant_ns is not None:
             timings.over.setdefault(key, []).append(report.duration_ns - durations.constant_ns)
+        elif isinstance(action, Infer):
+            which = (action.model, action.batch)
+            if which not in self._means_ns:
+                self._means_ns[which] = durations.mean_ns()
+            timings.ran += 1
+            timings.ran_ns += report.duration_ns
+            timings.said_ns += self._means_ns[which]

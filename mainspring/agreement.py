@@ -86,14 +86,16 @@ def verdict(checks: Sequence[Check]) -> tuple[str, int]:
 
 def compare(
     live: Sequence[Path], simulated: Sequence[Path], *, free_core: bool, policy: str = "",
-    load: float | None = None,
+    load: float | None = None, stretches: Sequence[float] = (),
 ) -> list[Check]:  # fmt: skip
     """Compare live runs of one load with simulations of the same arrivals.
 
     live: directories of repeated runs, at least one; several give the spread. simulated: of one
     simulation, or of several with other delays, whose mean counts. free_core: whether a
     core was free for each worker. policy, load: as in Check; beyond a load of 1 a backlog that
-    grows is what was asked for. Raises ResultsError where a directory is not a finished run.
+    grows is what was asked for. stretches: each simulation's `cluster.stretch`, 1 by default;
+    executions are held against the profiles, without it. Raises ResultsError where a directory is
+    not a finished run.
     """
     assert live, "nothing to compare"
     assert simulated, "nothing to compare with"
@@ -102,7 +104,7 @@ def compare(
         *_exact(runs, expected),
         *_rates(runs, expected),
         *_latencies(runs, expected, free_core),
-        *_executions(runs, expected),
+        *_executions(runs, expected, stretches or [1.0] * len(expected)),
         *_predictions(runs, expected),
         *_punctuality(runs, free_core),
         *_devices(runs),
@@ -303,15 +305,18 @@ def _within(
     )  # fmt: skip
 
 
-def _executions(live: Sequence[_Run], simulated: Sequence[_Run]) -> Iterator[Check]:
+def _executions(
+    live: Sequence[_Run], simulated: Sequence[_Run], stretches: Sequence[float]
+) -> Iterator[Check]:
     """By batch size: does the profile hold under load? Which models get large batches depends on
     chance, so both worlds are weighed alike: each model's median by its batches in the live run."""
     runs = [run.executions() for run in live]
-    pooled: _Executions = {}
-    for run in simulated:
+    pooled: dict[int, dict[int, list[float]]] = {}
+    for run, stretch in zip(simulated, stretches, strict=True):
         for batch, models in run.executions().items():
             for model, ns in models.items():
-                pooled.setdefault(batch, {}).setdefault(model, []).extend(ns)
+                said = [one / stretch for one in ns]
+                pooled.setdefault(batch, {}).setdefault(model, []).extend(said)
     for batch in sorted(set(pooled).intersection(*runs)):
         expected = {model: float(np.median(ns)) for model, ns in pooled[batch].items()}
         pairs = [_weighed(run[batch], expected) for run in runs]

@@ -49,6 +49,8 @@ class MeasuredDelays(msgspec.Struct, frozen=True):
     samples: dict[str, int]
     policy: str = ""
     load: float | None = None
+    stretch: float = 1.0
+    """As `cluster.stretch` of a scenario: of profiles that were measured here."""
 
     def __repr__(self) -> str:
         """In lines for a terminal."""
@@ -70,16 +72,25 @@ class MeasuredDelays(msgspec.Struct, frozen=True):
                     f"highest {1 / len(us):.0%} {most:.4g} (n = {n:,})"
                 )
 
+        if ran := self.samples.get("stretch"):
+            yield f"    batches take {self.stretch:.3f} times what their profiles say (n = {ran:,})"
+
     def within(self, scenario: Scenario) -> Scenario:
         """The scenario with these delays."""
         spec = scenario.spec
-        cluster = msgspec.structs.replace(spec.cluster, delays_us=self.delays_us)
+        cluster = msgspec.structs.replace(
+            spec.cluster, delays_us=self.delays_us, stretch=self.stretch
+        )
         return msgspec.structs.replace(
             scenario,
             spec=msgspec.structs.replace(spec, cluster=cluster),
-            overrides=(*scenario.overrides, "(cluster.delays_us as measured on this machine)"),
+            overrides=(
+                *scenario.overrides,
+                "(cluster.delays_us and stretch as measured on this machine)",
+            ),
             written=scenario.written
-            | {("cluster", "delays_us", name) for name in self.delays_us.each()},
+            | {("cluster", "delays_us", name) for name in self.delays_us.each()}
+            | {("cluster", "stretch")},
         )
 
     def write(self, file: Path) -> None:
@@ -152,7 +163,11 @@ def summed_up(
             samples[name] = len(ns)
             measured[name] = _mean_us(ns) if name.startswith("decision") else _spread_us(ns)
     delays_us = msgspec.convert(measured, DelaysUs)
-    return MeasuredDelays(how, delays_us, samples, policy, load)
+    ran = next((each for each in timings if each.ran >= FEWEST), None)
+    if ran is not None:
+        samples["stretch"] = ran.ran
+    stretch = 1.0 if ran is None else round(ran.ran_ns / ran.said_ns, 4)
+    return MeasuredDelays(how, delays_us, samples, policy, load, stretch)
 
 
 def _samples(timings: "Timings") -> Mapping[str, Sequence[float]]:

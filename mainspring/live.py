@@ -228,6 +228,11 @@ def check(scenario: Scenario, box: Box) -> None:
             f"cluster.{key}: a live run has the {key} of its machine; "
             "leave the key out, or run it in simulation"
         )
+    if cluster.stretch != 1:
+        raise ScenarioError(
+            f"cluster.stretch = {cluster.stretch:g}: a live run's batches take what they take; "
+            "leave the key out, or --set it to 1"
+        )
     only_simulated = {
         "answers": spec.answers is not None,
         "asks": spec.asks is not None,

@@ -104,6 +104,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lanes: batches that a GPU may have in flight. Above 1 it is shared as containers share it:
     they slow each other down, as measured (sim/shared.py). A policy that uses one lane has the
     GPU to itself.
+    stretch: batches take so many times what profiles that vary say (constants have
+    delays_us.overrun): a device under load is not as it was when it was measured.
     engines: 2 where loads and batches run side by side, as on a GPU; 1 where they take turns, as
     on one core of a CPU.
     """
@@ -119,6 +121,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clocks: list[ClockSpec] = []
     link: LinkSpec | None = None
     delays_us: DelaysUs = DelaysUs()
+    stretch: Positive = 1.0
 
     @property
     def kept_pages(self) -> int:

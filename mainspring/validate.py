@@ -227,9 +227,11 @@ def _compared(
         _, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
         took.append(timings)
     simulated = [out / f"simulated-{i + 1}" for i in range(repeats)]
+    stretches = []
     for i, directory in enumerate(simulated):
         others = sum_of(timings for j, timings in enumerate(took) if j != i)
         delays = summed_up([others, calibration], f"the live runs but {live[i].name}")
+        stretches.append(delays.stretch)
         report(directory.name, 0.0)
         delayed = delays.within(scenario)
         if not kept(directory, delayed, [choice], SUMMARY):
@@ -242,7 +244,10 @@ def _compared(
     )  # fmt: skip
     delays.write(out / "delays.toml")
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
-    return compare(live, simulated, free_core=free_core, policy=label, load=load), delays
+    checks = compare(
+        live, simulated, free_core=free_core, policy=label, load=load, stretches=stretches
+    )
+    return checks, delays
 
 
 def measure(

@@ -13,11 +13,12 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from mainspring.scenario import DelaysUs, Model, PolicyChoice, Scenario
 from profiles import Profile
-from profiles.durations import Durations, Samples
+from profiles.durations import Constant, Durations, Samples
 from results import RunWriter
 from scheduler.journal import Record
 from scheduler.memory import Contiguous
@@ -76,7 +77,7 @@ def build_world(
         gpus=gpus,
         models=models,
         costs=[
-            _cost(info.pages, model.profile, delays.each()["overrun"])
+            _cost(info.pages, model.profile, delays.each()["overrun"], cluster.stretch)
             for info, model in zip(models, scenario.models, strict=True)
         ],
         delays=_constant(delays),
@@ -116,16 +117,26 @@ def _drawn(delays: DelaysUs, rng: np.random.Generator) -> Drawn | None:
     return Drawn({name: _samples(each) for name, each in us.items()}, rng) if us else None
 
 
-def _cost(pages: int, profile: Profile, overrun_us: Sequence[float]) -> ModelCost:
-    """What a model costs: its profile, and the overrun where that has one number."""
+def _cost(pages: int, profile: Profile, overrun_us: Sequence[float], stretch: float) -> ModelCost:
+    """What a model costs: its profile, and the overrun where that has one number; where it has
+    more, batches are stretched."""
 
-    def over(durations: Durations) -> Durations:
-        if durations.constant_ns is None or not any(overrun_us):
+    def over(durations: Durations, stretch: float = 1.0) -> Durations:
+        if durations.constant_ns is None:
+            return durations if stretch == 1 else _stretched(durations, stretch)
+        if not any(overrun_us):
             return durations
         return _samples([durations.constant_ns / 1e3 + us for us in overrun_us])
 
-    exec = {batch: over(durations) for batch, durations in profile.exec.items()}
+    exec = {batch: over(durations, stretch) for batch, durations in profile.exec.items()}
     return ModelCost(pages, over(profile.load), exec)
+
+
+def _stretched(durations: Durations, stretch: float) -> Durations:
+    assert not isinstance(durations, Constant)
+    return msgspec.structs.replace(
+        durations, ns=tuple(max(1, round(ns * stretch)) for ns in durations.ns)
+    )
 
 
 def _samples(us: Sequence[float]) -> Samples:

@@ -176,6 +176,16 @@ def test_p99_is_only_shown_where_no_core_is_free(tmp_path: Path) -> None:
     assert grades(checks)["latency p99, ms"] is Grade.SHOWN
 
 
+def test_executions_are_held_against_the_profile_whatever_the_simulation_was_stretched_by(
+    tmp_path: Path,
+) -> None:
+    live, simulated = run_one(tmp_path / "live", 12), run_one(tmp_path / "sim", 12)
+    checks = compare([live], [simulated], free_core=True, stretches=[1.2])
+    (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
+    assert execution.simulated == pytest.approx(10)
+    assert execution.grade is Grade.BAD
+
+
 def test_executions_are_weighed_alike_where_the_worlds_ran_other_models(tmp_path: Path) -> None:
     """Which model gets a batch of some size depends on chance, and is no fault of the profile."""
 

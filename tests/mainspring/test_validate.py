@@ -129,3 +129,16 @@ def test_what_a_run_has_too_little_of_comes_of_the_next() -> None:
     came = summed_up([few, enough], "made up")
     assert came.delays_us.worker_gap == [7.0] * 10
     assert came.samples == {"worker_gap": 10}
+
+
+def test_batches_of_varying_profiles_are_stretched_by_what_they_took_together(
+    tmp_path: Path,
+) -> None:
+    few = Timings(ran=9, ran_ns=90, said_ns=9.0)
+    enough = Timings(ran=10, ran_ns=1_100, said_ns=1_000.0)
+    came = summed_up([few, enough], "made up")
+    assert (came.stretch, came.samples["stretch"]) == (1.1, 10)
+    assert "batches take 1.100 times what their profiles say" in repr(came)
+    enough.add(Timings(ran=10, ran_ns=1_000, said_ns=1_000.0))
+    assert summed_up([enough], "made up").stretch == 1.05
+    assert summed_up([few], "made up").stretch == 1

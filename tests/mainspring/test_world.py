@@ -18,6 +18,7 @@ from mainspring.world import (
     generator,
     quiet_collector,
 )
+from profiles.durations import Samples
 from results import read_actions
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, Reason, Status
@@ -105,6 +106,23 @@ def test_delays_that_vary_are_drawn_and_written_down(write, tmp_path):
     assert set(batches) == {plain_ns, plain_ns + 1_000_000}
     again = mainspring_run(load_scenario(run.directory), tmp_path / "again", ["fifo"])["fifo"]
     assert again.summary.digest == run.summary.digest
+
+
+def test_batches_of_profiles_that_vary_are_stretched_and_loads_and_constants_are_not(write):
+    scenario = load_scenario(write(("pages = 64", "pages = 64\nstretch = 1.5")))
+    varies, load = Samples((2_000_000, 4_000_000)), Samples((1_000_000, 3_000_000))
+    (first, *others) = scenario.models
+    profile = msgspec.structs.replace(first.profile, exec={1: varies}, load=load)
+    scenario = msgspec.structs.replace(
+        scenario, models=(msgspec.structs.replace(first, profile=profile), *others)
+    )
+    world = build_world(scenario, scenario.policies[0].build(), Sink())
+    costs = world._gpus[0]._costs
+    assert costs[0].exec[1] == Samples((3_000_000, 6_000_000))
+    assert costs[0].load == load
+    assert costs[1].exec == others[0].profile.exec
+    # The policy knows the profile, as it does beside a device.
+    assert cluster_info(scenario)[1][0].exec_ns == (4_000_000,)
 
 
 def test_models_lie_in_one_piece_where_the_scenario_says_so(write):
