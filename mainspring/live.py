@@ -445,7 +445,9 @@ def _punctuality(world: Any) -> Punctuality:
 def _in_words(gpu: int, watched: Watched) -> str:
     clock, heat = watched.clock_mhz, watched.temperature_c
     assert clock is not None
-    text = f"GPU {gpu} at {clock.least:,} to {clock.most:,} MHz"
+    text = f"GPU {gpu} at {clock.least:,} MHz"
+    if clock.most > clock.least:
+        text = f"GPU {gpu} at {clock.least:,} to {clock.most:,} MHz"
     if heat is not None:
         text += f", {heat.least} to {heat.most} degrees Celsius"
     return f"{text} ({watched.told:,} looks)"

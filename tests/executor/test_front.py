@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.records import Outcome, Reason
+from executor.wire import Condition
+from scheduler.records import ACTION_COLUMNS, Outcome, Reason
 from tests.executor.fronts import Front, body
 
 LENGTH = "Inference_Header_Content_Length"
@@ -146,3 +147,27 @@ def test_metadata_config_and_statistics_fit_together() -> None:
     metrics = front.ask("GET", "/metrics").body.decode()
     assert 'mainspring_requests_total{model="double",outcome="ok",reason="nothing"} 1.0' in metrics
     assert 'mainspring_pages_used{gpu="0"} 3.0' in metrics
+
+
+def test_metrics_tell_how_each_device_is_until_its_worker_is_lost() -> None:
+    front = Front()
+    counts = front.backend.counts
+    load = dict.fromkeys(ACTION_COLUMNS, 0) | {"type": "load"}
+    counts.action(tuple(load.values()))
+    counts.condition(0, Condition(1_980, 61, 5, "too hot"))
+    text = front.ask("GET", "/metrics").body.decode()
+    assert 'mainspring_gpu_clock_hertz{gpu="0"} 1.98e+09' in text
+    assert 'mainspring_gpu_temperature_celsius{gpu="0"} 61.0' in text
+    assert 'mainspring_gpu_throttled{gpu="0"} 1.0' in text
+    assert 'mainspring_gpu_memory_used_bytes{gpu="0"} 5.0' in text
+    assert 'mainspring_pages_used{gpu="0"} 3.0' in text
+
+    counts.worker_lost(0)
+    text = front.ask("GET", "/metrics").body.decode()
+    assert "mainspring_gpu_clock_hertz{" not in text
+    assert 'mainspring_pages_used{gpu="0"} 0.0' in text
+
+    counts.condition(0, Condition(None, None, 5))
+    text = front.ask("GET", "/metrics").body.decode()
+    assert "mainspring_gpu_clock_hertz{" not in text  # what it can't say
+    assert 'mainspring_gpu_throttled{gpu="0"} 0.0' in text

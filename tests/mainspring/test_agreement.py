@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from executor.watch import Span, Watched
 from mainspring import build_scenario, run
 from mainspring.agreement import Check, Grade, compare, verdict
+from mainspring.live import LIVE, Punctuality
 from results import read_summary
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -208,3 +211,35 @@ def test_executions_are_weighed_alike_where_the_worlds_ran_other_models(tmp_path
     )  # fmt: skip
     (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
     assert execution.live == execution.simulated == pytest.approx(12, abs=0.5)
+
+
+def told(run: Path, *devices: Watched) -> Path:
+    """The run with what a live one leaves beside its results."""
+    punctuality = Punctuality(0, {}, {}, {}, [], [], 0, devices=list(devices))
+    (run / LIVE).write_bytes(msgspec.json.encode(punctuality))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("devices", "clock", "slowed"),
+    [
+        ([Watched(9, Span(1_900, 1_980, 1_980))], Grade.GOOD, Grade.GOOD),
+        ([Watched(9, Span(1_980, 1_980, 1_980)), Watched(9, Span(1_800, 1_980, 1_980))],
+         Grade.CARE, Grade.GOOD),
+        ([Watched(9, Span(1_980, 1_980, 1_980), throttled={"power limit": 1})],
+         Grade.GOOD, Grade.CARE),
+        ([Watched(9, throttled={"power limit": 1})], None, Grade.CARE),
+        ([Watched(9)], None, None),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_not_steady_is_trusted_with_care(
+    tmp_path: Path, devices: list[Watched], clock: Grade | None, slowed: Grade | None
+) -> None:
+    live, simulated = run_one(tmp_path / "live", 10), run_one(tmp_path / "sim", 10)
+    checks = compare([told(live, *devices)], [simulated], free_core=False)
+
+    assert grades(checks).get("change of a device's clock") is clock
+    assert grades(checks).get("looks at which a device was slowed down, share") is slowed
+    cared = Grade.CARE in (clock, slowed)
+    assert verdict(checks)[0] == ("trust with care" if cared else "trust")
+    assert all(check.reason and check.advice for check in checks if check.grade is Grade.CARE)
