@@ -554,7 +554,9 @@ class LiveCluster:
         self._read()  # what it has said before comes first
         peer = self._peers[gpu]
         if not self._epoch_ns:
-            raise LiveError(f"worker {gpu} ended before the run began")
+            raise LiveError(
+                f"worker {gpu} ended before the run began; what it wrote above says why"
+            )
         if peer.state is _State.SERVING:
             self._lose(gpu)
         self._forget(gpu)

@@ -35,8 +35,11 @@ from executor.wire import (
     decode_to_worker,
     encode,
 )
+from mainspring.document import ScenarioError
+from mainspring.live import run_live
 from profiles.durations import Constant
 from scheduler.records import FOREVER, Infer, Load, Status, Unload
+from tests.executor.scenarios import COMPUTING, loaded
 
 zmq = pytest.importorskip("zmq", reason="workers need pyzmq: pip install 'mainspring[executor]'")
 
@@ -410,3 +413,17 @@ def test_a_fault_is_no_nan():
         assert isinstance(decode_to_worker(raw("Happens", fault)), Happens)
         with pytest.raises(msgspec.ValidationError, match=key):
             decode_to_worker(raw("Happens", fault | {key: NAN}))
+
+
+def test_a_set_up_that_cannot_be_met_ends_the_run_in_one_line(tmp_path, capfd):
+    """The worker says why, and is not what ends."""
+    pytest.importorskip("torch", reason="models need torch: pip install 'mainspring[executor]'")
+    scenario = loaded(tmp_path, "cluster.pages=4000000", "cluster.page_mib=16", text=COMPUTING)
+    with pytest.raises(ScenarioError, match=r"worker 0: .*4,?000,?000 pages"):
+        run_live(scenario, tmp_path / "live")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_more_pages_than_a_worker_can_count_are_refused_before_it_starts(tmp_path):
+    with pytest.raises(ScenarioError, match=r"cluster\.pages = 5,000,000: a live worker can have"):
+        run_live(loaded(tmp_path, "cluster.pages=5000000"), tmp_path / "live")
