@@ -389,7 +389,8 @@ def _tell_interrupted(runs: Runs, labels: Sequence[str]) -> None:
     last = runs[-1]
     text = f"interrupted: {last.label} is not complete"
     if open_ := last.summary.outcomes["unfinished"]:
-        text += f", and its {open_:,} requests in flight count as not in time"
+        text += f"; of its {open_:,} requests in flight {last.summary.slo_undecided:,} could still "
+        text += "have been in time and count in no share"
     if left := labels[len(runs) :]:
         text += f"; not run: {', '.join(left)}"
     print(text, file=sys.stderr)

@@ -21,6 +21,7 @@ from scipy.special import stdtrit
 from results.columns import WORDS, Columns, Ints
 from results.latency import QUANTILES, Latencies, rank_of
 from results.reader import read_outcomes, read_summary
+from results.summary import Summary
 from scheduler.records import FOREVER, AnswerKind, Outcome
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +60,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share_in_time(self) -> float | None:
-        """Of the requests with an SLO; None where there are none."""
+        """Of slo_requests; None where there are none."""
         return self.slo_in_time / self.slo_requests if self.slo_requests else None
 
     @property
@@ -145,7 +146,7 @@ def breakdown(
     finished run.
     """
     summary = read_summary(directory)
-    c, models = _measured(directory, summary.warmup_ns, summary.end_ns)
+    c, models = _measured(directory, summary)
     c["client"], names = _clients(c["client"], clients, names)
     span_ns = max(0, summary.end_ns - summary.warmup_ns)
     width_ns = next((width for width in WIDTHS_NS if span_ns >= WINDOWS * width), WIDTHS_NS[-1])
@@ -195,11 +196,11 @@ def together(parts: Sequence[Part], name: str) -> Part:
     )
 
 
-def _measured(directory: Path, from_ns: int, to_ns: int) -> tuple[Columns, list[str]]:
+def _measured(directory: Path, summary: Summary) -> tuple[Columns, list[str]]:
     """The columns of the requests that are measured, as integers, and the models' names."""
     table = read_outcomes(directory, _COLUMNS)
     arrival_ns = table["arrival_ns"].to_numpy()
-    inside = (arrival_ns >= from_ns) & (arrival_ns < to_ns)
+    inside = (arrival_ns >= summary.warmup_ns) & (arrival_ns < summary.end_ns)
     table = table.filter(pa.array(inside))
     model, models = _codes(table["model"])
     c: dict[str, Any] = {"model": model}
@@ -211,7 +212,10 @@ def _measured(directory: Path, from_ns: int, to_ns: int) -> tuple[Columns, list[
         c[name] = table[name].to_numpy().astype(np.int64)
     answered = (c["outcome"] == Outcome.OK) | (c["outcome"] == Outcome.LATE)
     predicted = (c["kind"] != AnswerKind.NONE) & (c["kind"] != AnswerKind.DEFAULT)
-    c["slo"] = (c["deadline_ns"] != FOREVER).astype(np.int64)
+    slo = c["deadline_ns"] != FOREVER
+    if summary.interrupted:  # as Summary.slo_undecided
+        slo &= (c["outcome"] != Outcome.UNFINISHED) | (c["deadline_ns"] <= c["end_ns"])
+    c["slo"] = slo.astype(np.int64)
     c["in_time"] = c["slo"] * predicted * (c["outcome"] == Outcome.OK)
     c["timed"] = (answered & predicted).astype(np.int64)
     return c, models

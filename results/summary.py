@@ -2,7 +2,9 @@
 
 Counts are over the requests that arrive in the measured span, from the end of the warm-up to the
 end of the arrivals, wherever they end. A request that was dropped is in every denominator, and
-requests without an SLO are in none of the shares. What did not happen is None, never NaN or 0.
+requests without an SLO are in none of the shares; nor are those of an interrupted run that could
+still have been in time, for what would have become of them nobody knows. What did not happen is
+None, never NaN or 0.
 `write` comes last in a run, so a directory with a summary holds a whole run.
 Not here: how the numbers are counted (tally.py) and shown (table.py).
 """
@@ -42,7 +44,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     offered_rps: arrivals a second.
     completed_rps: answers, late ones too, that were given in the span, a second.
     goodput_rps: predictions that came by their deadline, a second. None without SLOs.
-    slo_requests: arrivals with an SLO. slo_in_time: those that got a prediction by their deadline.
+    slo_requests: arrivals with an SLO, but for slo_undecided. slo_in_time: those that got a
+    prediction by their deadline.
+    slo_undecided: those in flight when the run was interrupted whose deadline had not passed.
     no_slo_requests: arrivals without. share_in_time: slo_in_time of slo_requests.
     share_in_time_95: its Clopper-Pearson interval. It takes requests for independent; those of one
     run are not, so the true uncertainty is larger. Compare policies over seeds, not by it.
@@ -114,6 +118,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     unchecked_actions_whole_run: int
     digest: str
 
+    slo_undecided: int = 0
     lost_actions: int = 0
     workers_lost_whole_run: int = 0
     warnings: list[str] = []

@@ -57,6 +57,7 @@ _MACHINES: Final[list[Row]] = [
 ]
 _IF_ANY: Final[list[tuple[str, Callable[[Summary], int]]]] = [
     ("requests without SLO", lambda s: s.no_slo_requests),
+    ("undecided at interruption", lambda s: s.slo_undecided),
     ("missed actions", lambda s: s.missed_actions),
     ("failed actions", lambda s: s.failed_actions),
     ("lost actions", lambda s: s.lost_actions),

@@ -32,7 +32,7 @@ class Tally:
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._reasons = np.zeros(len(Reason), np.int64)
         self._answers = np.zeros(len(AnswerKind), np.int64)
-        self._slo_requests = self._slo_in_time = self._cold = 0
+        self._slo_requests = self._slo_in_time = self._slo_open = self._cold = 0
         self._completed = self._backlog = self._sojourn_ns = 0
         self._shortest_slo_ns, self._longest_slo_ns = FOREVER, -1
 
@@ -78,6 +78,8 @@ class Tally:
         slo = c["deadline_ns"] != FOREVER
         self._slo_requests += int(slo.sum())
         self._slo_in_time += int((slo & predicted & (outcome == Outcome.OK)).sum())
+        open_ = slo & (outcome == Outcome.UNFINISHED) & (c["deadline_ns"] > c["end_ns"])
+        self._slo_open += int(open_.sum())
         slo_ns = (c["deadline_ns"] - c["arrival_ns"])[slo]
         self._shortest_slo_ns = min(self._shortest_slo_ns, int(slo_ns.min(initial=FOREVER)))
         self._longest_slo_ns = max(self._longest_slo_ns, int(slo_ns.max(initial=-1)))
@@ -136,6 +138,8 @@ class Tally:
         """The run's summary. end_ns: where the span really ended, no later than planned."""
         span_ns = max(0, end_ns - self._warmup_ns)
         arrivals = int(self._outcomes.sum())
+        undecided = self._slo_open if interrupted else 0
+        slo_requests = self._slo_requests - undecided
         executions = int(self._done[INFER])
         executed = sum(size * n for size, n in self._by_batch.items())
         utilisation = [_ratio(int(busy_ns), span_ns) for busy_ns in self._busy_ns]
@@ -153,11 +157,11 @@ class Tally:
             offered_rps=_per_second(arrivals, span_ns),
             completed_rps=_per_second(self._completed, span_ns),
             goodput_rps=_per_second(self._slo_in_time, span_ns) if self._slo_requests else None,
-            slo_requests=self._slo_requests,
+            slo_requests=slo_requests,
             slo_in_time=self._slo_in_time,
             no_slo_requests=arrivals - self._slo_requests,
-            share_in_time=_ratio(self._slo_in_time, self._slo_requests),
-            share_in_time_95=clopper_pearson(self._slo_in_time, self._slo_requests),
+            share_in_time=_ratio(self._slo_in_time, slo_requests),
+            share_in_time_95=clopper_pearson(self._slo_in_time, slo_requests),
             slo_ms=(self._shortest_slo_ns / 1e6, self._longest_slo_ns / 1e6)
             if self._slo_requests
             else None,
@@ -178,6 +182,7 @@ class Tally:
             missed_actions=int(self._status[Status.MISSED]),
             failed_actions=int(self._status[Status.FAILED]),
             lost_actions=int(self._status[Status.LOST]),
+            slo_undecided=undecided,
             workers_lost_whole_run=self.workers_lost,
             not_done_why={
                 word: n

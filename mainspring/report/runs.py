@@ -117,16 +117,28 @@ def _warnings(cases: Sequence[Case], alike: bool) -> Iterator[str]:
     for case in cases:
         s = case.summary
         if s.interrupted:
-            yield f"{s.name} was interrupted after {s.end_ns / 1e9:,.1f} s."
+            yield f"{s.name} was interrupted after {s.end_ns / 1e9:,.1f} s.{_undecided(s)}"
         if refused := sum(s.refusals.values()):
             yield f"{n(refused, 'action')} of {s.name} made no sense and had to be refused."
-        if unfinished := s.outcomes["unfinished"]:
+        if unfinished := s.outcomes["unfinished"] - s.slo_undecided:
             yield (
                 f"{n(unfinished, 'request')} of {s.name} had no answer when the run stopped. They "
                 "count as missed, and latencies are those of the others: the true ones are longer."
             )
         if unchecked := s.unchecked_actions_whole_run:
             yield f"{n(unchecked, 'action')} of {s.name} came too late to be audited."
+
+
+def _undecided(s: Summary) -> str:
+    """What an interrupted run leaves open of its share in time."""
+    if not s.slo_undecided:
+        return ""
+    asked = s.slo_requests + s.slo_undecided
+    low, high = s.slo_in_time / asked, (s.slo_in_time + s.slo_undecided) / asked
+    return (
+        f" {n(s.slo_undecided, 'request')} could still have been in time and count in no share: "
+        f"with them it would have been {share(low)} to {share(high)}."
+    )
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 from mainspring import __version__, run
 from mainspring.cli import main
 from mainspring.names import shadowed
+from results import read_summary
+from results.table import percent
 
 
 @pytest.fixture
@@ -209,15 +211,25 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(call, write, args, message)
 def test_an_interrupted_run_prints_its_table_and_ends_with_130(call, write, monkeypatch):
     def interrupted(scenario, out, policies, progress, **options):
         def press_ctrl_c(label, share):
-            os.kill(os.getpid(), signal.SIGINT)
+            if share > 0.4:
+                os.kill(os.getpid(), signal.SIGINT)
 
         return run(scenario, out, policies, press_ctrl_c, **options)
 
     monkeypatch.setattr("mainspring.cli.run_scenario", interrupted)
-    code, out, err = call("run", write(), "--out", "out")
+    code, out, err = call("run", write(("rate_rps = 200", "rate_rps = 900")), "--out", "out")
     assert code == 130
     assert "goodput" in out
     assert "interrupted: clockwork is not complete" in err
+    summary = read_summary(Path("out/clockwork"))
+    asked, open_ = summary.slo_requests + summary.slo_undecided, summary.slo_undecided
+    assert open_ > 0
+    told = f"{open_:,} could still have been in time and count in no share"
+    assert f"of its {summary.outcomes['unfinished']:,} requests in flight {told}" in err
+    code, out, _ = call("report", "out", "--html", "page.html")
+    assert re.search(rf"undecided at interruption +{open_}\b", out)
+    high = percent((summary.slo_in_time + open_) / asked, 2)
+    assert f"{percent(summary.slo_in_time / asked, 2)}% to {high}%" in Path("page.html").read_text()
     assert err.endswith("; not run: fifo\n")
     assert "Ctrl-C again stops at once" in err
 

@@ -16,6 +16,8 @@ from results import (
     read_seconds,
     read_summary,
 )
+from results.breakdown import breakdown
+from results.summary import clopper_pearson
 from results.writer import FLUSH_ROWS
 from scheduler.records import ACTION_COLUMNS, REQUEST_COLUMNS, Outcome, Reason, Refusal, Status, Why
 from tests.results.helpers import MS, SECOND, action, request, writer
@@ -144,6 +146,30 @@ def test_a_row_of_the_wrong_length_or_word_is_an_error(tmp_path):
     sink.action(action(0, "prefetch"))
     with pytest.raises(ResultsError, match="'prefetch' is not a type of action"):
         sink.close(arrivals=0)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_what_could_still_have_been_in_time_is_in_no_share(tmp_path, interrupted):
+    """SLOs of 100 ms, all stopped at 1 s: the request of 850 ms is missed, that of 950 ms open. A
+    run that ends in order had its time to answer: there both are missed."""
+    with writer(tmp_path) as sink:
+        for i in range(6):
+            sink.request(request(i, at=i * MS, end=(i + 1) * MS))
+        sink.request(request(6, at=6 * MS, outcome=Outcome.REJECTED))
+        for i, at_ms in ((7, 850), (8, 950)):
+            fate = {"outcome": Outcome.UNFINISHED, "end": SECOND}
+            sink.request(request(i, at=at_ms * MS, **fate))
+        sink.request(request(9, at=960 * MS, slo=None, end=SECOND, outcome=Outcome.UNFINISHED))
+        stopped = {"interrupted": True, "stopped_ns": SECOND} if interrupted else {}
+        summary = sink.close(arrivals=10, **stopped)
+    assert summary.outcomes["unfinished"] == 3
+    assert (summary.arrivals, summary.no_slo_requests) == (10, 1)
+    assert summary.slo_undecided == (1 if interrupted else 0)
+    assert summary.slo_requests == (8 if interrupted else 9)
+    assert summary.share_in_time == 6 / summary.slo_requests
+    assert summary.share_in_time_95 == clopper_pearson(6, summary.slo_requests)
+    (client,) = breakdown(tmp_path).clients
+    assert (client.slo_requests, client.slo_in_time) == (summary.slo_requests, 6)
 
 
 def test_an_interrupted_run_is_measured_as_far_as_it_came(tmp_path):
