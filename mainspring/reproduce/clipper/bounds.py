@@ -2,12 +2,15 @@
 
     Columns     figure 4: what any line through its first two columns says of the third
     agreement   figure 7: what the singles and the queries on which all five agree leave open for
-                the rest, over all ensembles there could be (linear programs)
+                the rest, over all ensembles there could be (linear programs), and over those
+                whose members err independently given how hard a query is
 
 Not here: what was simulated. A bound holds for whatever is made of the same numbers.
 """
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -154,6 +157,52 @@ def least_violation(ensemble: Ensemble) -> float:
     )
     assert solved.success, solved.message
     return float(solved.fun)
+
+
+SPLITS: Final = 50
+"""How often `most_four_right` splits a cell; each split is four linear programs."""
+
+
+def most_four_right(ensemble: Ensemble) -> float:
+    """The share of queries on which at least four of five can be right, at the most, where members
+    err independently given how hard a query is, and each more likely the harder it is.
+
+    Given are the members' errors and the share on which all are right. Let A be that the three best
+    are right, and 4 and 5 that the others are wrong. Among A both go up with hardness, so by
+    Chebyshev's inequality P(A) P(A, 4, 5) >= P(A, 4) P(A, 5). That is linear once P(A) and P(A, 4)
+    are known, so what they can be is split into cells, the cell with the largest bound first; in a
+    cell the inequality is weakened to its corners. It holds for any number of parameters.
+    """
+    wrong = np.array(list(product((0, 1), repeat=5)))
+    order = np.argsort(ensemble.errors)
+    best, a, b = wrong[:, order[:3]].sum(axis=1) == 0, wrong[:, order[3]], wrong[:, order[4]]
+    alone, other, both = best * a, best * b, best * a * b
+    four = (wrong.sum(axis=1) <= 1).astype(float)
+    right5 = ensemble.agree5 * (1 - ensemble.wrong5)
+    errors = np.array(ensemble.errors)
+
+    def bound(cell: tuple[float, float, float, float]) -> float:
+        low_a, high_a, low_b, high_b = cell
+        solved = _solve(
+            -four,
+            A_eq=np.array([*wrong.T, wrong.sum(axis=1) == 0, np.ones(len(wrong))], dtype=float),
+            b_eq=[*errors, right5, 1.0],
+            A_ub=np.array([low_b * other - high_a * both, best, -1 * best, alone, -alone]),
+            b_ub=[0.0, high_a, -low_a, high_b, -low_b],
+        )
+        return -float(solved.fun) if solved.success else 0.0
+
+    whole = (0.0, 1.0, 0.0, 1.0)
+    cells = [(-bound(whole), whole)]
+    for _ in range(SPLITS):
+        _, (low_a, high_a, low_b, high_b) = heappop(cells)
+        middle_a, middle_b = (low_a + high_a) / 2, (low_b + high_b) / 2
+        for part in product(
+            ((low_a, middle_a), (middle_a, high_a)), ((low_b, middle_b), (middle_b, high_b))
+        ):
+            cell = (*part[0], *part[1])
+            heappush(cells, (-bound(cell), cell))
+    return -cells[0][0]
 
 
 def _majority(said: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from mainspring.reproduce.clipper import fig3, fig4, fig5, fig7
+from mainspring.reproduce.clipper import fig3, fig4, fig5, fig7, third_number
 from mainspring.reproduce.clipper.agreement import CIFAR, IMAGENET, Ensemble
-from mainspring.reproduce.clipper.bounds import Columns, least_violation, left_open, patterns
+from mainspring.reproduce.clipper.bounds import (
+    Columns,
+    least_violation,
+    left_open,
+    most_four_right,
+    patterns,
+)
 from mainspring.reproduce.clipper.containers import Served
 from mainspring.reproduce.clipper.mnist import (
     FOREST,
@@ -162,11 +168,50 @@ def test_members_that_always_agree_leave_nothing_open():
     assert least_violation(same) == pytest.approx(0, abs=1e-9)
 
 
+def test_published_are_more_queries_with_four_right_than_independent_errors_allow():
+    """80.35% x (1 - 0.061) = 75.45%. Over all ensembles it is 77.8% (linear program)."""
+    most = most_four_right(CIFAR)
+    assert 0.7380 < most < 0.7520  # 73.81% is reached by an easy kind of query and a hard one
+    assert most < 0.8035 * (1 - 0.061)
+    for rounded in (0.4045, 0.4055):
+        assert most_four_right(CIFAR._replace(agree5=rounded)) < 0.8035 * (1 - 0.061)
+
+
+def test_four_right_is_not_bounded_below_what_independent_members_do():
+    errors = (0.1, 0.2, 0.3, 0.4, 0.5)
+    right = np.prod([1 - e for e in errors])
+    exactly = sum(right * e / (1 - e) for e in errors)
+    one = Ensemble("independent", errors, 10, float(right), 0.0)
+    assert right + exactly <= most_four_right(one) < 1
+
+
+@pytest.mark.parametrize("kind", third_number.KINDS)
+def test_a_generator_with_a_third_number_has_the_singles(kind):
+    truth, said = third_number.Drawn(CIFAR, kind, 0.5, 0.6, 0.2, 1).block(0, 100_000)
+    assert (said != truth[:, None]).mean(axis=0) == pytest.approx(CIFAR.errors, abs=0.005)
+    again = third_number.Drawn(CIFAR, kind, 0.5, 0.6, 0.2, 1).block(0, 100_000)[1]
+    assert (said == again).all()
+
+
+def test_the_best_members_errors_go_apart_with_the_third_number():
+    def together(third):
+        truth, said = third_number.Drawn(CIFAR, "best apart", 0.6, 0.5, third, 1).block(0, 50_000)
+        wrong = said != truth[:, None]
+        return (wrong[:, 0] & wrong[:, 1]).mean()
+
+    assert together(0.0) == pytest.approx(0.0915 * 0.168, abs=0.003)
+    assert together(0.9) > 2 * together(0.0)
+
+
 def test_a_miss_of_figure_7_says_what_is_open():
     found = dict.fromkeys(fig7.PUBLISHED["CIFAR-10"], 0.5)
     found |= {f"single {i}": 0.5 for i in range(1, 6)}
     results = [(fig7.Point(name, 1), found) for name in fig7.ENSEMBLES]
+    results.append((fig7.Point(CIFAR.name, 1, "two kinds"), found))
     by = {row.quantity: row.cause for row in fig7.rows(results)}
+    assert "two kinds, 50.0%, 50.00% and 50.00%" in by["CIFAR-10, 4-agree: error"]
+    assert "= 75.45% of the queries" in by["CIFAR-10, 4-agree: error"]
+    assert "it is 75.18% at the most" in by["CIFAR-10, 4-agree: error"]
     assert "anything from 3.2% to 20.6%" in by["CIFAR-10, 4-agree: error"]
     assert "anything from 0.0% to 30.0%" in by["CIFAR-10, 4-agree, the rest: error"]
     for quantity in ("4-agree", "4-agree, the rest", "5-agree, the rest"):
