@@ -16,6 +16,7 @@ from scheduler.records import FOREVER, AnswerKind, Outcome, Reason, Why
 from sim.cluster import Delays
 from tests.sim.test_cluster import Script
 from tests.worlds import MS, model, policy, run
+from workloads import Client
 
 NS = 1e-6
 """A load that takes a nanosecond, where the story has none."""
@@ -274,3 +275,18 @@ def test_bug_sim_19_a_queue_that_drops_what_is_too_late_recovers() -> None:
     assert kinds == [AnswerKind.DEFAULT] * 6 + [AnswerKind.PREDICTION] * 44
     assert {row.outcome for row in world.requests[6:]} == {Outcome.OK}
     assert sum(row.type == "infer" for row in world.actions) == 44
+
+
+def test_bug_sim_19_with_a_retry_the_same_queue_does_not_recover() -> None:
+    """The same queue that drops, and each of the 50 asks once more when its 40 ms are over (a
+    client each, told by its default): 57 executions, each begun with less than 10 ms left, 0 of 50
+    good. The 100 attempts are 50 clients'."""
+    clients = [
+        Client(i, 0, 40 * MS, think_ns=0, start_ns=12 * i * MS, until_ns=(12 * i + 41) * MS)
+        for i in range(50)
+    ]
+    chosen = policy("clipper-0.3", max_batch=1)
+    world = run(chosen, models=[model({1: 10.0}, load_ms=100)], clients=clients, slo_ms=40)
+    assert {row.kind for row in world.requests} == {AnswerKind.DEFAULT}
+    assert Counter(row.client for row in world.requests) == dict.fromkeys(range(50), 2)
+    assert sum(row.type == "infer" for row in world.actions) == 57
