@@ -90,6 +90,9 @@ OVERRUN: Final = 4
 AT_A_TIME: Final = 64
 """Requests that are handled before the workers are listened to again."""
 
+SPARE_TIMERS: Final = 32
+"""So many that count no more may stand among the timers, or as many as those that do."""
+
 STOP_NS: Final = 500_000_000
 """Workers have this long to hear that the run is over."""
 
@@ -136,6 +139,18 @@ class _Peer:
         # What the scenario's faults do to its messages.
         self.delayed_until_ns = self.delay_ns = self.last_there_ns = self.last_back_ns = 0
         self.actions_to_lose = self.results_to_lose = 0
+
+
+class Alarm:
+    """A wake that the policy asked for; it counts as long as it is the last one of its key."""
+
+    __slots__ = ("at_ns", "key", "wake")
+
+    def __init__(self, at_ns: int, key: Hashable, wake: "Callable[[Alarm, int], None]") -> None:
+        self.at_ns, self.key, self.wake = at_ns, key, wake
+
+    def __call__(self, now_ns: int) -> None:
+        self.wake(self, now_ns)
 
 
 class LiveCluster:
@@ -212,9 +227,10 @@ class LiveCluster:
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
         self._outbox: list[list[Action]] = [[] for _ in gpus]
         self._exec_ns = [dict(zip(m.batch_sizes, m.exec_ns, strict=True)) for m in models]
-        self._wakes: dict[Hashable, int] = {}  # key -> the latest time asked for
+        self._wakes: dict[Hashable, Alarm] = {}  # by key, the one that was asked for last
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
-        self._asleep_until_ns = 0
+        self._many_timers = SPARE_TIMERS
+        self._asleep_until_ns = self._next_round_ns = 0
         self._seq = 0
         self._peers = [_Peer() for _ in gpus]
         self._gpu_of: dict[bytes, int] = {}
@@ -409,7 +425,7 @@ class LiveCluster:
                 next_ns = min(next_ns, coming[0])
             if self._timers:
                 next_ns = min(next_ns, self._timers[0][0])
-            self._asleep_until_ns = next_ns
+            self._asleep_until_ns = self._next_round_ns = next_ns
             await asyncio.sleep(max(next_ns - self.now_ns, 0) / 1e9)
 
     def _arrive(self, now_ns: int, at_ns: int, model: int, stream: int) -> None:
@@ -453,9 +469,11 @@ class LiveCluster:
                 self._ask_again(out.ended, now_ns)
             out.ended.clear()
         for at_ns, key in out.wakes:
-            self._wakes[key] = at_ns
-            self._at(at_ns, partial(self._wake, at_ns, key))
+            self._wakes[key] = alarm = Alarm(at_ns, key, self._wake)
+            self._at(at_ns, alarm)
         out.wakes.clear()
+        if len(self._timers) > self._many_timers:
+            self._forget_replaced()
 
     def _flush(self) -> None:
         """Send what has collected: the busier we are, the more actions go in one message, for a
@@ -490,11 +508,21 @@ class LiveCluster:
             now_ns = self.now_ns
         return now_ns
 
-    def _wake(self, at_ns: int, key: Hashable, now_ns: int) -> None:
-        if self._wakes.get(key) == at_ns:  # otherwise replaced
-            del self._wakes[key]
-            self.controller.wake(now_ns, key)
+    def _wake(self, alarm: Alarm, now_ns: int) -> None:
+        if self._wakes.get(alarm.key) is alarm:  # otherwise replaced
+            del self._wakes[alarm.key]
+            self.controller.wake(now_ns, alarm.key)
             self._settle(now_ns)
+
+    def _forget_replaced(self) -> None:
+        """Those for deadlines in ten days, which clients may ask for, would stay for ten days."""
+        self._timers[:] = [
+            timer
+            for timer in self._timers
+            if type(timer[2]) is not Alarm or self._wakes.get(timer[2].key) is timer[2]
+        ]
+        heapq.heapify(self._timers)
+        self._many_timers = 2 * len(self._timers) + SPARE_TIMERS
 
     # ---- workers
 
@@ -638,7 +666,8 @@ class LiveCluster:
         self._call_for_timers()
 
     def _wake_up(self) -> None:
-        self._asleep_until_ns = FOREVER
+        # Not for ever: a call of the loop's for a deadline in ten days would be kept for ten days.
+        self._asleep_until_ns = self._next_round_ns
         self._due()
         self._flush()
         self._call_for_timers()

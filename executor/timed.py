@@ -4,13 +4,12 @@ What is measured is named as in `cluster.delays_us` (mainspring.scenario, Delays
 microsecond an event and changes nothing of what the controller does, or when.
 """
 
-from collections.abc import Hashable
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from executor.controller import LiveCluster
+from executor.controller import Alarm, LiveCluster
 from executor.wire import Report
 from scheduler.records import Action, Infer, Load, Status
 
@@ -96,10 +95,10 @@ class TimedCluster(LiveCluster):
         self._timings.handled.append(now_ns - at_ns)
         super()._arrive(now_ns, at_ns, model, stream)
 
-    def _wake(self, at_ns: int, key: Hashable, now_ns: int) -> None:
-        if self._wakes.get(key) == at_ns:
-            self._timings.woken.append(now_ns - at_ns)
-        super()._wake(at_ns, key, now_ns)
+    def _wake(self, alarm: Alarm, now_ns: int) -> None:
+        if self._wakes.get(alarm.key) is alarm:
+            self._timings.woken.append(now_ns - alarm.at_ns)
+        super()._wake(alarm, now_ns)
 
     def _reported(self, gpu: int, report: Report) -> None:
         sent = self._in_flight.get(report.id)

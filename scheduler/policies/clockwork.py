@@ -207,6 +207,9 @@ _SWEEP: Final = -1
 """Wake key: look for requests whose time has run out. GPU g wakes with key 2g for batches and
 2g + 1 for loads."""
 
+_SPARE_LOOKS: Final = 32
+"""So many that have been replaced may stand in line, or as many as there are models."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clockwork:
@@ -713,7 +716,12 @@ class Clockwork:
 
     def _look_at(self, m: _Model, at_ns: int, out: Actions) -> None:
         m.look_ns = at_ns
-        heappush(self._looks, (at_ns, m.id))
+        looks = self._looks
+        if len(looks) > 2 * len(self._models) + _SPARE_LOOKS:  # with SLOs of days they would stay
+            looks[:] = [(one.look_ns, one.id) for one in self._models if one.look_ns < FOREVER]
+            heapify(looks)
+        else:
+            heappush(looks, (at_ns, m.id))
         self._wake_for_sweep(at_ns, out)
 
     def _most_urgent(self, m: _Model) -> _Waiting:
