@@ -90,6 +90,9 @@ OVERRUN: Final = 4
 AT_A_TIME: Final = 64
 """Requests that are handled before the workers are listened to again."""
 
+READ_AT_ONCE: Final = 1_000
+"""Messages that are handled before all else has its turn."""
+
 SPARE_TIMERS: Final = 32
 """So many that count no more may stand among the timers, or as many as those that do."""
 
@@ -242,6 +245,7 @@ class LiveCluster:
         self._elsewhere = listen is not None
         self._wait_s, self._missing, self._say = wait_s, missing, say
         self._last_ping_ns = 0
+        self._more_to_read = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._context = zmq.Context()
@@ -661,6 +665,7 @@ class LiveCluster:
 
     def _came(self) -> None:
         """Something has come while we waited."""
+        self._more_to_read = False
         self._read()
         self._flush()
         self._call_for_timers()
@@ -682,8 +687,9 @@ class LiveCluster:
             loop.call_later(wait_ns / 1e9, self._guarded, self._wake_up)
 
     def _read(self) -> None:
-        """Handle every message that has come."""
-        while True:
+        """Handle the messages that have come. If they come faster than that, all else has its turn
+        in between: a stranger's flood would make the workers look lost."""
+        for _ in range(READ_AT_ONCE):
             try:
                 address, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -711,6 +717,11 @@ class LiveCluster:
                     self._at(due_ns, partial(self._hear, gpu, message))
                     continue
             self._hear(gpu, message)
+        if (
+            self._loop is not None and not self._more_to_read
+        ):  # the descriptor tells of changes only
+            self._more_to_read = True
+            self._loop.call_soon(self._guarded, self._came)
 
     def _dropped(self, message: FromWorker) -> None:
         """What a worker says that is none of ours, or no more."""

@@ -13,6 +13,7 @@ from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
 from mainspring.run import run
 from results import read_actions, read_outcomes
+from scheduler.records import Outcome
 from tests.executor.clusters import Fates, cluster
 from tests.executor.scenarios import loaded
 
@@ -163,3 +164,25 @@ def test_every_worker_hears_that_the_run_is_over():
             world.run(40_000_000, 10**9)
             world.close()
             assert worker.communicate() == ("End.STOPPED\n", None)
+
+
+def test_a_stranger_that_shouts_without_end_ends_nobody():
+    """Read until nothing more came, its messages left no time to hear the worker."""
+    fates = Fates()
+    world = cluster(fates)
+    shout = (
+        "import sys, zmq; s = zmq.Context().socket(zmq.DEALER); s.connect(sys.argv[1])\n"
+        "while True: s.send(bytes(20))"
+    )
+    commands = [["-m", "executor.worker", world.address, "0"], *[["-c", shout, world.address]] * 3]
+    processes = [subprocess.Popen([sys.executable, *command]) for command in commands]
+    try:
+        world.run(2_000_000_000, 20_000_000_000)
+        world.close()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert fates.outcomes == [Outcome.OK] * 100
+    assert not fates.lost
+    assert world.dropped > 1_000
