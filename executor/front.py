@@ -94,20 +94,20 @@ def build_app(
     front = _Front(models, backend, counts, limits)
     model = "/v2/models/{model}"
     routes = [
-        Route("/v2", _guard(counts, front.server)),
-        Route("/v2/health/live", _guard(counts, front.live)),
-        Route("/v2/health/ready", _guard(counts, front.ready)),
-        Route("/v2/repository/index", _guard(counts, front.index), methods=["POST"]),
-        Route("/v2/models/stats", _guard(counts, front.all_stats)),
-        Route("/metrics", _guard(counts, front.metrics)),
+        Route("/v2", _guard(front, counts, front.server)),
+        Route("/v2/health/live", _guard(front, counts, front.live)),
+        Route("/v2/health/ready", _guard(front, counts, front.ready)),
+        Route("/v2/repository/index", _guard(front, counts, front.index), methods=["POST"]),
+        Route("/v2/models/stats", _guard(front, counts, front.all_stats)),
+        Route("/metrics", _guard(front, counts, front.metrics)),
     ]
     for path in (model, f"{model}/versions/{{version}}"):
         routes += [
-            Route(path, _guard(counts, front.metadata)),
-            Route(f"{path}/ready", _guard(counts, front.model_ready)),
-            Route(f"{path}/config", _guard(counts, front.config)),
-            Route(f"{path}/stats", _guard(counts, front.stats)),
-            Route(f"{path}/infer", _guard(counts, front.infer), methods=["POST"]),
+            Route(path, _guard(front, counts, front.metadata)),
+            Route(f"{path}/ready", _guard(front, counts, front.model_ready)),
+            Route(f"{path}/config", _guard(front, counts, front.config)),
+            Route(f"{path}/stats", _guard(front, counts, front.stats)),
+            Route(f"{path}/infer", _guard(front, counts, front.infer), methods=["POST"]),
         ]
     return Starlette(routes=routes, exception_handlers={404: _no_such_path, 405: _no_such_path})
 
@@ -120,6 +120,7 @@ class _Front:
         self._backend, self._counts, self._limits = backend, counts, limits
         self._waiting = 0
         self._memory = _Memory(limits.waiting_bytes, counts)
+        self._exposing: asyncio.Future[tuple[bytes, str]] | None = None
 
     async def infer(self, request: Request) -> Response:
         index, model = self._find(request)
@@ -271,8 +272,24 @@ class _Front:
                                       self._models.items()]})  # fmt: skip
 
     async def metrics(self, request: Request) -> Response:
-        text, media_type = self._counts.exposition()
+        """Of thousands of models that takes seconds, so it is done beside the controller, and once
+        for all who ask meanwhile."""
+        if self._exposing is None:
+            self._exposing = asyncio.ensure_future(asyncio.to_thread(self._counts.exposition))
+            self._exposing.add_done_callback(self._exposed)
+        text, media_type = await asyncio.shield(self._exposing)
         return Response(text, headers={"Content-Type": media_type})
+
+    def _exposed(self, done: asyncio.Future[tuple[bytes, str]]) -> None:
+        self._exposing = None
+
+    def in_pieces(self, response: Response) -> Response:
+        """Hold a large response that is not held yet, until it has been taken. Raises Refused."""
+        if isinstance(response, _InPieces) or len(response.body) <= PIECE_BYTES:
+            return response
+        held = _Held(self._memory)
+        held.add(len(response.body))
+        return _InPieces(bytes(response.body), response.headers, held.let_go)
 
     def _find(self, request: Request) -> tuple[int, ServedModel]:
         name = request.path_params["model"]
@@ -351,10 +368,10 @@ EXTENSIONS: Final = ["binary_tensor_data", "model_configuration", "statistics", 
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-def _guard(counts: Counts, handler: _Handler) -> _Handler:
+def _guard(front: _Front, counts: Counts, handler: _Handler) -> _Handler:
     async def guarded(request: Request) -> Response:
         try:
-            return await handler(request)
+            return front.in_pieces(await handler(request))
         except Refused as refused:
             if request.method == "POST":
                 counts.refused(refused.reason)

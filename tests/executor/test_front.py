@@ -1,13 +1,16 @@
 import asyncio
 import json
 import struct
+import threading
 from typing import Any
 
 import pytest
 
+from executor.counts import Counts
+from executor.front import build_app
 from executor.wire import Condition
 from scheduler.records import ACTION_COLUMNS, Outcome, Reason
-from tests.executor.fronts import Front, body
+from tests.executor.fronts import DOUBLE, Front, body
 
 LENGTH = "Inference_Header_Content_Length"
 
@@ -171,3 +174,61 @@ def test_metrics_tell_how_each_device_is_until_its_worker_is_lost() -> None:
     text = front.ask("GET", "/metrics").body.decode()
     assert "mainspring_gpu_clock_hertz{" not in text  # what it can't say
     assert 'mainspring_gpu_throttled{gpu="0"} 0.0' in text
+
+
+def test_what_all_models_have_to_tell_is_held_until_it_is_taken() -> None:
+    models = [DOUBLE._replace(name=f"double.{i}") for i in range(1_000)]
+    for room, status in ((10_000_000, 200), (300_000, 503)):
+        front = Front(waiting_bytes=room)
+        front.counts = Counts([model.name for model in models], [1] * 1_000, [10])
+        front.app = build_app(models, front.backend, front.counts, front.limits)
+        assert front.ask("GET", "/v2/models/stats").status == status
+        assert front.ask("GET", "/v2").status == 200
+        held = front.counts._registry.get_sample_value("mainspring_http_held_bytes")
+        assert held == 0
+
+
+def test_metrics_are_made_once_for_all_who_ask_meanwhile() -> None:
+    front = Front()
+    asked = threading.Event()
+    made = []
+    exposition = front.counts.exposition
+
+    def slowly() -> tuple[bytes, str]:
+        asked.wait(20)
+        made.append(1)
+        return exposition()
+
+    front.counts.exposition = slowly  # type: ignore[method-assign]
+
+    async def story() -> None:
+        asking = [asyncio.create_task(front.send("GET", "/metrics")) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        assert (await front.send("GET", "/v2/health/live")).status == 200  # it goes on meanwhile
+        asked.set()
+        assert [(await one).status for one in asking] == [200] * 5
+        assert len(made) == 1
+        assert (await front.send("GET", "/metrics")).status == 200
+        assert len(made) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", ["/v2/models/{}/infer", "/v2/models/{}", "/v3/{}"])
+def test_what_clients_make_up_makes_no_metric(path: str) -> None:
+    """Neither names of models, nor SLOs, nor ids: 1,000 of each leave as many lines as one."""
+    front = Front()
+
+    def lines() -> int:
+        return front.ask("GET", "/metrics").body.count(b"\n")
+
+    def ask(i: int) -> None:
+        asked = body([i, 2], id=f"id {i}", parameters={"slo_ms": i + 0.5})
+        front.ask("POST", path.format(f"model{i}"), json.dumps(asked).encode())
+        assert front.infer(asked, Mainspring_Slo_Ms=f"{i}.5").status == 200
+
+    ask(0)
+    before = lines()
+    for i in range(1, 1_000):
+        ask(i)
+    assert lines() == before
