@@ -119,7 +119,10 @@ class Service(LiveCluster):
             raise Refused(500, "no_output", "the policy answered without running the model")
         if {name: (one.datatype, one.shape) for name, one in outputs.items()} != promised:
             raise Refused(500, "bad_output", "the model gave other tensors than its metadata says")
-        return unpacked(outputs)
+        try:
+            return unpacked(outputs)
+        except ValueError as error:
+            raise Refused(500, "bad_output", f"the worker sent no tensor: {error}") from None
 
     def _enter(self, now_ns: int, request: Request) -> None:
         self.controller.request(now_ns, request)
