@@ -201,6 +201,8 @@ class LiveCluster:
         )
         self.arrived = 0
         """Requests that clients have sent."""
+        self.turned_away: Counter[int] = Counter()
+        """By closed-loop client, how often it was given up sooner than its model can answer."""
         self.dropped = 0
         """Messages that were none."""
         self.stale = 0
@@ -447,7 +449,11 @@ class LiveCluster:
         for request, kind, *_ in ended:
             client = self._clients.get(request.client)
             if client is not None:
-                wait_ns = client.wait_ns(kind is not AnswerKind.NONE)
+                answered = kind is not AnswerKind.NONE
+                soonest_ns = min(self._exec_ns[client.model].values())
+                if not answered and now_ns - request.arrival_ns < soonest_ns:
+                    self.turned_away[client.id] += 1
+                wait_ns = client.wait_ns(answered)
                 self._ask_at(client, now_ns + max(wait_ns, MIN_RETRY_NS))
 
     def _admit(self, now_ns: int, at_ns: int, model: int, client: int, slo_ns: int) -> None:

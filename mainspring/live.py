@@ -28,7 +28,15 @@ from mainspring.remote import Remote, Roll
 from mainspring.run import Progress, each_policy
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import Purpose, arrivals, closed_clients, cluster_info, generator, open_writer
+from mainspring.world import (
+    Purpose,
+    arrivals,
+    closed_clients,
+    cluster_info,
+    generator,
+    open_writer,
+    warn_of_storms,
+)
 from results import ResultsError, read_summary
 from results.files import write_whole
 from scheduler.faults import WorkerKilled
@@ -342,7 +350,10 @@ def run_world(
             interrupted=interrupted,
             stopped_ns=world.now_ns if interrupted or span_ns else None,
             refusals=dict(zip(Refusal, world.controller.out.refusals, strict=True)),
-            warnings=list(not_representative(world.devices)),
+            warnings=[
+                *not_representative(world.devices),
+                *warn_of_storms(scenario, world.turned_away, world.arrived),
+            ],
         )
     return LiveRun(choice.label, directory, summary, _write_punctuality(world, directory))
 

@@ -27,7 +27,7 @@ from mainspring.journal import JournalWriter, header_of
 from mainspring.policies import policy_file
 from mainspring.runs import Run, Runs
 from mainspring.scenario import PolicyChoice, Scenario
-from mainspring.world import build_world, open_writer, quiet_collector
+from mainspring.world import build_world, open_writer, quiet_collector, warn_of_storms
 from results import ResultsError, Summary
 from scheduler.journal import Recorder
 from scheduler.records import Refusal
@@ -149,6 +149,7 @@ def _run_one(
             interrupted = False
             if progress is not None:
                 progress(choice.label, 1.0)
+        warn_of_storms(scenario, world.turned_away, world.arrived)
         if isinstance(world.controller, Recorder) and book:
             book.write(world.controller.footer())
         refusals = dict(zip(Refusal, world.controller.out.refusals, strict=True))

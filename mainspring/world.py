@@ -5,7 +5,9 @@ changes no other GPU's durations.
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
@@ -32,7 +34,8 @@ from sim.gpu import ModelCost, SimGpu
 from sim.link import LinkParams, Uplink
 from sim.shared import SharedGpu
 from sim.varying import NOISES, VaryingGpu
-from workloads import Client, Closed, Workload, merge
+from workloads import Client, Closed, Workload, WorkloadWarning, merge
+from workloads.closed import RETRY_AFTER_MS
 
 PLANNED_QUANTILE = 0.99
 """What a policy is told that a model takes: the profile's 99th percentile."""
@@ -41,6 +44,9 @@ PLANNED_QUANTILE = 0.99
 FROZEN_MODULES = 10_000
 """Whoever has frozen more objects than that has frozen modules: ours make some 100,000. Python 3.12
 freezes a few hundred of its own at its start."""
+
+STORM = 0.1
+"""Of the requests of a run: with so many that are given up at once it is about them."""
 
 
 class Purpose(IntEnum):
@@ -293,6 +299,34 @@ def _truth(scenario: Scenario) -> Truth | None:
 def closed_clients(scenario: Scenario) -> list[Client]:
     """The clients of the closed-loop workloads, in every world."""
     return [client for client, _ in _clients(scenario)]
+
+
+def warn_of_storms(scenario: Scenario, turned_away: Mapping[int, int], arrived: int) -> list[str]:
+    """Warn where a good part of a run is clients who ask again and again, for they are given up
+    sooner than their model can answer, and how long they wait then is the default. Returns the
+    warnings' texts.
+
+    turned_away: how often, by client. arrived: requests in the whole run.
+    """
+    n, clients = Counter[int](), Counter[int]()
+    for client, i in _clients(scenario):
+        if times := turned_away.get(client.id):
+            n[i] += times
+            clients[i] += 1
+    texts = []
+    for i, times in n.items():
+        workload = scenario.spec.workload[i]
+        assert isinstance(workload, Closed)
+        told = workload.retry_after_ms != RETRY_AFTER_MS or workload.think_ms > RETRY_AFTER_MS
+        if told or times < STORM * arrived:
+            continue
+        texts.append(
+            f"workload.{i}: {times:,} of the run's {arrived:,} requests were given up sooner than "
+            f"a model can answer, and each of {clients[i]:,} clients asked again "
+            f"{RETRY_AFTER_MS:g} ms later; set workload.{i}.retry_after_ms to what they wait"
+        )
+        warnings.warn(texts[-1], WorkloadWarning, stacklevel=2)
+    return texts
 
 
 def _uplinks(scenario: Scenario) -> dict[int, tuple[Uplink, int]]:

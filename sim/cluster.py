@@ -13,7 +13,7 @@ This is the hot path: one SimPy event a request and a handful an action, callbac
 processes (see `benchmarks/`).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -160,10 +160,13 @@ class Cluster:
         self._out = self.controller.out
         self.arrived = 0
         """Requests that clients have sent."""
+        self.turned_away: Counter[int] = Counter()
+        """By closed-loop client, how often it was given up sooner than its model can answer."""
         self._delays = delays
         self._drawn = drawn
         self._arrivals = arrivals
         self._clients = {client.id: client for client in clients}
+        self._soonest_ns = [min(model.exec_ns) for model in models]
         self._uplinks = uplinks
         self._sink = sink
         kinds = gpu_kind if isinstance(gpu_kind, Sequence) else [gpu_kind] * len(gpus)
@@ -286,7 +289,10 @@ class Cluster:
         for request, kind, *_ in ended:
             client = self._clients.get(request.client)
             if client is not None:
-                wait_ns = client.wait_ns(kind is not AnswerKind.NONE)
+                answered = kind is not AnswerKind.NONE
+                if not answered and end_ns - request.arrival_ns < self._soonest_ns[client.model]:
+                    self.turned_away[client.id] += 1
+                wait_ns = client.wait_ns(answered)
                 self._ask_at(client, max(end_ns + wait_ns, self.env.now + MIN_RETRY_NS))
 
     # ---- controller

@@ -13,6 +13,10 @@ MIN_RETRY_NS: Final = 1_000
 """A client asks again after this long at the earliest: an instant answer must not stop time."""
 
 
+RETRY_AFTER_MS: Final = 0.1
+"""What TF Serving's batch_scheduler_retrier.h waits before it tries again."""
+
+
 class Client(NamedTuple):
     """One client: asks, waits for the end of its request, thinks, asks again. id: what its
     requests bear."""
@@ -37,7 +41,7 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
     waits after an answer before it asks again.
     retry_after_ms: what it waits at least after a request that got no answer. Where a policy
     rejects at once, a client that asked again at once would ask for ever and time stand still. The
-    default is what TF Serving's batch_scheduler_retrier.h waits before it tries again, 100 us.
+    default is RETRY_AFTER_MS.
     link_gbit_per_s: the clients share one link to the controller, and their inputs go over it one
     after the other; a request counts, as in Clockwork, from when it is through. 0: no such link.
     rate_rps: always refused: it belongs to the open-loop kinds.
@@ -45,7 +49,7 @@ class Closed(Common, frozen=True, kw_only=True, tag_field="kind", tag="closed"):
 
     concurrency: int
     think_ms: float = 0.0
-    retry_after_ms: float = 0.1
+    retry_after_ms: float = RETRY_AFTER_MS
     link_gbit_per_s: float = 0.0
     rate_rps: float | None = None
 

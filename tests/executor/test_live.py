@@ -16,6 +16,7 @@ from results import read_actions, read_outcomes
 from scheduler.records import Outcome
 from tests.executor.clusters import Fates, cluster
 from tests.executor.scenarios import loaded
+from workloads import WorkloadWarning
 
 pytest.importorskip("zmq", reason="live runs need pyzmq: pip install 'mainspring[executor]'")
 
@@ -139,7 +140,9 @@ def test_clients_that_are_rejected_at_once_do_not_stop_the_controller(tmp_path):
         "workload=[{kind='closed', concurrency=1, models='resnet50_v2.0', slo_ms=0.001},"
         "{kind='poisson', rate_rps=50, models='resnet50_v2.1'}]"
     )
-    (live,) = run_live(loaded(tmp_path, workloads, "duration_s=0.5"), tmp_path / "live")
+    with pytest.warns(WorkloadWarning, match=r"workload\.0: [0-9,]+ of the run's"):
+        (live,) = run_live(loaded(tmp_path, workloads, "duration_s=0.5"), tmp_path / "live")
+    assert len(live.summary.warnings) == 1
     by_client = read_outcomes(live.directory).to_pandas().groupby("client")["outcome"]
     assert set(by_client.get_group(0)) == {"ok"}
     assert "ok" not in set(by_client.get_group(2))

@@ -1,6 +1,8 @@
 """One seed a run, split by purpose; the collector."""
 
 import gc
+import warnings
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -175,6 +177,45 @@ def test_time_goes_on_where_a_client_is_rejected_at_once(write, more, asked):
     build_world(build_scenario(table), RejectsAll(), rows).run(1_000_000_000, 0)
     assert len(rows.requests) == asked
     assert {row.latency_ns for row in rows.requests} == {0}
+
+
+REJECTS = """
+from scheduler.policies.fifo import Fifo
+from scheduler.records import Reason
+
+class Rejects(Fifo):
+    def on_request(self, now_ns, request, out):
+        out.reject(request.id, Reason.NOTHING)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "policy", "warned"),
+    [
+        ("", "rejects.py:Rejects", True),
+        ("", "fifo", False),
+        ("retry_after_ms = 1", "rejects.py:Rejects", False),  # whoever says it, means it
+        ("think_ms = 5", "rejects.py:Rejects", False),
+    ],
+)
+def test_clients_that_are_given_up_at_once_and_ask_again_are_warned_of(
+    write, without_pictures, more, policy, warned
+):
+    Path("rejects.py").write_text(REJECTS)
+    closed = f'kind = "closed"\nconcurrency = 2\nmodels = "*.0"\n{more}\n'
+    file = write(
+        ('kind = "poisson"\nrate_rps = 200\n', closed), ("duration_s = 2.0", "duration_s = 1.0")
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (one,) = mainspring_run(load_scenario(file), "out", [policy])
+    text = (
+        "workload.0: 20,000 of the run's 20,000 requests were given up sooner than a model can "
+        "answer, and each of 2 clients asked again 0.1 ms later; set workload.0.retry_after_ms to "
+        "what they wait"
+    )
+    assert one.summary.warnings == ([text] if warned else [])
+    assert [str(each.message) for each in caught] == one.summary.warnings
 
 
 GIB = 2**30
