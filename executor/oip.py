@@ -203,8 +203,10 @@ def _inputs(
     for one in inputs:
         spec = known.get(one.name)
         if spec is None or one.name in tensors:
-            fault = "is given twice" if spec else f"is not one of {', '.join(known)}"
-            raise _bad("bad_input", f"input {one.name[:80]!r} {fault}")
+            text = f"input {one.name[:80]!r} is given twice"
+            if spec is None:
+                text = f"there is no input {one.name[:80]!r}; expected {', '.join(known)}"
+            raise _bad("bad_input", text)
         _check_shape(one, spec)
         size: Any = one.parameters.get("binary_data_size")
         if size is None:
@@ -318,8 +320,10 @@ def _wanted(model: ServedModel, asked: _Body) -> dict[str, bool]:
     wanted: dict[str, bool] = {}
     for one in asked.outputs:
         if one.name not in known or one.name in wanted:
-            fault = "is asked for twice" if one.name in known else f"is not one of {known}"
-            raise _bad("bad_output", f"output {one.name[:80]!r} {fault}")
+            text = f"output {one.name[:80]!r} is asked for twice"
+            if one.name not in known:
+                text = f"there is no output {one.name[:80]!r}; there is {', '.join(known)}"
+            raise _bad("bad_output", text)
         if one.parameters.get("classification") or "shared_memory_region" in one.parameters:
             raise _bad("unsupported", f"output {one.name}: neither classes nor shared memory here")
         wanted[one.name] = _flag(one.parameters, "binary_data", by_default)

@@ -7,6 +7,7 @@ Not here: what the commands do (mainspring.run, mainspring.runs, mainspring.para
 """
 
 import glob
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 USER_ERRORS = (ScenarioError, ProfileError, WorkloadError, ResultsError)
 INTERRUPTED = 130
 UNSOUND = 3
+VALIDATED = Path("scenarios/live.toml")
 
 FIRST = ("run", "report", "compare", "sweep", "plan")
 """What most people want; the help lists it before the others."""
@@ -105,7 +107,10 @@ def main(args: Sequence[str] | None = None) -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        code = _fail(error.format_message())
+        text = error.format_message()
+        if number := re.fullmatch(r"No such option: (-\d+)\b.*", text):
+            text = f"{number[1]} is no option, and below 0; expected a number of at least 0"
+        code = _fail(text)
     sys.exit(code)
 
 
@@ -349,7 +354,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Directory for the results; runs/NAME-TIME by default.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Instead of the scenario's.")
+    ] = None,
     journal: Annotated[
         bool, typer.Option("--journal", help="Keep a journal, for mainspring replay.")
     ] = False,
@@ -398,9 +405,9 @@ def _tell_interrupted(runs: Runs, labels: Sequence[str]) -> None:
 
 @app.command()
 def validate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")] = Path(
-        "scenarios/live.toml"
-    ),
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="SCENARIO.toml", help=f"{VALIDATED} by default.")
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Which; repeatable. Clockwork by default.")
     ] = None,
@@ -440,6 +447,12 @@ def validate(
     from mainspring.report.validation import DATA, write_validation
     from mainspring.validate import POLICIES, validate_loads
 
+    if scenario is None and not VALIDATED.exists():
+        raise ScenarioError(
+            f"{VALIDATED}, which is validated by default, is not in this directory; "
+            "give mainspring validate a SCENARIO.toml"
+        )
+    scenario = scenario or VALIDATED
     box = box_of(device, model, weights, listen, keys, wait)
     shares = None if loads == "own" else _loads(loads)
     if full and policy:

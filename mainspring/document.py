@@ -71,6 +71,8 @@ class Document:
             raise ScenarioError(f"{path}: not a text file in UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ScenarioError(_syntax_error(path, str(error))) from None
+        if not text.strip():
+            raise ScenarioError(f"{path} is empty; expected a file of keys, such as seed = 1")
         return cls(data, overrides, source=str(path), folder=path.parent, text=text)
 
     def leaves(self) -> list[tuple[Key, Any]]:
@@ -180,7 +182,8 @@ class Document:
             hint = elsewhere or suggest(match[1], names)
             return self.error((*where, match[1]), f"unknown key; {hint}")
         if match := re.fullmatch(r"Object missing required field `(.*)`", problem):
-            return self.error(where, f"missing key {match[1]}")
+            what = "".join(_described(type_, below, self.get(where), match[1]))
+            return self.error(where, f"missing key {match[1]}{what}")
         if match := re.fullmatch(r"Invalid (?:enum )?value '?(.*?)'?", problem):
             names = list(_values(type_, below, self.get(where[:-1])))
             return self.error(where, f"= {show(self.get(where))}; {suggest(match[1], names)}")
@@ -350,6 +353,15 @@ def _field_names(type_: Any, below: Key, table: Any) -> Iterator[str]:
         if struct.tag_field:
             yield struct.tag_field
         yield from (field.encode_name for field in struct.fields)
+
+
+def _described(type_: Any, below: Key, table: Any, name: str) -> Iterator[str]:
+    """What its type says of a key, for whoever has left it out; nothing of most."""
+    for struct in _structs_at(type_, below, table):
+        for field in struct.fields:
+            if field.encode_name == name and isinstance(field.type, inspect.Metadata):
+                said = (field.type.extra_json_schema or {}).get("description")
+                yield f" ({said})" if said else ""
 
 
 def _values(type_: Any, below: Key, table: Any) -> Iterator[str]:

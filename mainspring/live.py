@@ -210,7 +210,7 @@ def print_punctuality(done: Sequence[LiveRun]) -> None:
     print("\nlate starts of actions, and of requests' handling, in microseconds; missed windows")
     for one in done:
         p = one.punctuality
-        starts = ", ".join(f"{q} {us:g}" for q, us in p.start_late_us.items())
+        starts = ", ".join(f"{q} {us:g}" for q, us in p.start_late_us.items()) or "-"
         handled = ", ".join(f"{q} {us:g}" for q, us in p.arrival_late_us.items())
         missed = ", ".join(f"{n:,} by {why}" for why, n in p.missed.items() if n) or "none"
         print(f"{one.label}: {starts} (n = {p.n:,}); requests {handled or '-'}; missed: {missed}")
@@ -282,8 +282,8 @@ def check(scenario: Scenario, box: Box) -> None:
         if any(us):
             value = f"{us[0]:g}" if len(us) == 1 else f"[{us[0]:g}, ...]"
             raise ScenarioError(
-                f"cluster.delays_us.{name} = {value}: a live run has the delays "
-                "of its machine; leave the key out, or --set it to 0"
+                f"cluster.delays_us.{name} = {value}: a live run has the delays of its machine; "
+                "leave the table out, or --set cluster.delays_us={}"
             )
 
 

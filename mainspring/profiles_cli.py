@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from mainspring.report.words import n
 from mainspring.scenario import load_scenario
 from profiles import Profile, ProfileError, ProfileWarning, find, stores
 from profiles.check import complaints, infeasible, mixed_devices, require_device
@@ -184,7 +185,7 @@ def check(
     impossible = _impossible(limits, slo_ms)
     for line in (*said, *impossible):
         print(line)
-    print(f"{len(found)} profiles, {len(said) + len(impossible)} remarks")
+    print(f"{n(len(found), 'profile')}, {n(len(said) + len(impossible), 'remark')}")
     if any(" under " not in line for line in impossible):
         raise typer.Exit(1)
 

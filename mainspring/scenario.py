@@ -114,7 +114,9 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lanes: Count = 1
     engines: Literal[1, 2] = 2
     page_mib: Count = 16
-    pages: Count
+    pages: Annotated[
+        Count, Meta(description="a GPU's room for weights, in pages of page_mib, by default 16 MiB")
+    ]
     headroom: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     memory: Literal["pages", "contiguous"] = "pages"
     noise: Literal["none", "v100"] = "none"
@@ -187,7 +189,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     scenario was run with.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[\w.-]+$")]
+    name: Annotated[
+        str, Meta(pattern=r"^[\w.-]+$", description="what tables and pictures call the scenario")
+    ]
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     duration_s: Positive
     warmup_s: NotNegative = 0.0

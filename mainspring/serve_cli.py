@@ -48,6 +48,9 @@ def serve(
     done = run_serve(
         loaded, out, policy, host=host, port=port, waiting=waiting, box=box, on_start=print_address
     )
-    print_runs(as_runs([done]).summaries)
-    print_punctuality([done])
+    if any(done.summary.outcomes_whole_run.values()):
+        print_runs(as_runs([done]).summaries)
+        print_punctuality([done])
+    else:
+        print("no request came")
     print(f"\nresults:  {done.directory}")

@@ -25,6 +25,8 @@ from results.summary import Summary
 
 def read_summary(directory: Path) -> Summary:
     """A finished run's numbers. Raises ResultsError where the directory is not one."""
+    if not directory.exists():
+        raise ResultsError(f"{directory}: no such directory; expected the directory of a run")
     if not (directory / SUMMARY).is_file():
         what = (
             "the run did not finish; its rows so far are in the .part files"

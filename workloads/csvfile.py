@@ -41,9 +41,11 @@ def require_columns(path: Path, names: list[str], needed: Iterable[str]) -> None
     """Raise WorkloadError if the file lacks one of the columns `needed`."""
     for column in needed:
         if column not in names:
+            commas = any(mark in names[0] for mark in ";\t|") and len(names) == 1
             raise WorkloadError(
                 f"{path.name} has no column {column}{close_to(column, names)}; "
                 f"expected it beside {shortened(names)}"
+                + ("; columns are to be parted by commas" if commas else "")
             )
 
 

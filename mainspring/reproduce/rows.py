@@ -6,6 +6,7 @@ names, and holds or fails; what nobody has published is told without a verdict; 
 to fit something is called fitted, and does not count. A row that misses says why, in figures.
 """
 
+import os
 from typing import Final, Literal
 
 import msgspec
@@ -155,6 +156,10 @@ def counted(rows: list[Row]) -> str:
     return f"{holds} hold, {misses} miss, {fits} fitted, {len(rows) - holds - misses - fits} told"
 
 
+WIDE: Final = 190
+"""Columns of a table in a file or a pipe, so that each row is one line, unless COLUMNS says."""
+
+
 def print_rows(rows: list[Row]) -> None:
     """The table on stdout, and below it why rows miss."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
@@ -173,7 +178,8 @@ def print_rows(rows: list[Row]) -> None:
             row.tolerance,
             row.verdict + (f" ({numbers[why(row)]})" if row.missed else ""),
         )
-    console = Console(width=None if Console().is_terminal else 190, highlight=False)
+    told = Console().is_terminal or "COLUMNS" in os.environ
+    console = Console(width=None if told else WIDE, highlight=False)
     console.print(table)
     console.print(counted(rows), markup=False)
     for cause, i in numbers.items():

@@ -191,6 +191,32 @@ USER_ERRORS = {
         ["report", "."],
         "mainspring: .: no summary.json: not the directory of a run",
     ),
+    "no such run": (
+        ["report", "nope"],
+        "mainspring: nope: no such directory; expected the directory of a run",
+    ),
+    "a seed beyond 64 bits": (
+        ["run", "small.toml", "--seed", "99999999999999999999999"],
+        "mainspring: Invalid value for '--seed': ",
+    ),
+    "a number that looks like an option": (
+        ["worker", "127.0.0.1:5555", "-1"],
+        "mainspring: -1 is no option, and below 0; expected a number of at least 0",
+    ),
+    "an empty file": (["run", "empty.toml"], "mainspring: empty.toml is empty; expected a file of"),
+    "a scenario without a name": (
+        ["run", "nameless.toml"],
+        "mainspring: nameless.toml: missing key name (what tables and pictures call the scenario)",
+    ),
+    "the default scenario is elsewhere": (
+        ["validate"],
+        "mainspring: scenarios/live.toml, which is validated by default, is not in this directory;",
+    ),
+    "a live run with a platform's delays": (
+        ["live", "small.toml", "--set", "cluster.delays_us.poll=3"],
+        "mainspring: cluster.delays_us.poll = 3: a live run has the delays of its machine; leave "
+        "the table out, or --set cluster.delays_us={}",
+    ),
     "no directory to report": (["report"], "mainspring: Missing argument 'RUN_DIR...'"),
     "an unknown policy to explain": (
         ["policies", "clokwork"],
@@ -202,6 +228,8 @@ USER_ERRORS = {
 @pytest.mark.parametrize(("args", "message"), USER_ERRORS.values(), ids=USER_ERRORS.keys())
 def test_a_users_mistake_is_one_line_and_exit_code_2(call, write, args, message):
     write()
+    Path("empty.toml").touch()
+    Path("nameless.toml").write_text("duration_s = 1.0\n")
     code, out, err = call(*args)
     assert (code, out) == (2, "")
     assert err.startswith(message)

@@ -336,7 +336,7 @@ def test_a_scenario_can_be_made_in_code(write):
     assert table["seed"] == 1  # what was given is left alone
 
     del table["cluster"]["pages"]
-    with pytest.raises(ScenarioError, match="scenario: cluster: missing key pages"):
+    with pytest.raises(ScenarioError, match=r"scenario: cluster: missing key pages \(a GPU's room"):
         build_scenario(table)
 
 

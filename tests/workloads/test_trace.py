@@ -108,6 +108,10 @@ NO_TIME = "is not a time in s; expected a number, at least 0"
         ("t,m", "trace.csv has no rows; expected at least one below its header"),
         ("t,m\n", "trace.csv has no rows; expected at least one below its header"),
         ("t,n\n1,a\n", "trace.csv has no column m; expected it beside t, n"),
+        (
+            "t;m\n1;a\n",
+            "trace.csv has no column t; expected it beside t;m; columns are to be parted by commas",
+        ),
         ("t,mm\n1,a\n", "trace.csv has no column m (did you mean mm?); expected it beside t, mm"),
         ("t,m,t\n1,a,1\n", "trace.csv: two columns are named t; rename one of them"),
         ("t,m\n1,a\nx,b\n", f"trace.csv, line 3: x {NO_TIME}"),

@@ -42,6 +42,16 @@ def test_rows_print_and_travel_as_json(capsys):
     ]  # fmt: skip
 
 
+def test_a_row_in_a_file_is_one_line_unless_a_width_is_told(capsys, monkeypatch):
+    rows = [told("fig9", "a quantity of many words " * 2, 1.0, source="somebody's table " * 2)]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_rows(rows)
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "100")
+    print_rows(rows)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
 def test_only_a_row_that_misses_has_a_cause_and_rows_that_share_one_share_its_number(capsys):
     rows = [
         compared("f", "a", 1.0, "published", 2.0, cause="because of a"),
