@@ -61,7 +61,7 @@ licence = "none"
 weights_bytes = 40_000
 input_bytes = 256
 output_bytes = 256
-load_ms = 1
+load_ms = LOAD_MS
 exec_ms = EXEC_MS
 """
 
@@ -69,17 +69,29 @@ exec_ms = EXEC_MS
 _EXEC_MS = "{ 1 = 1, 2 = 1.5, 4 = 2 }"
 
 
-def written(folder: Path, text: str = SPINNING, more: str = "", exec_ms: str = _EXEC_MS) -> Path:
+def written(
+    folder: Path,
+    text: str = SPINNING,
+    more: str = "",
+    exec_ms: str = _EXEC_MS,
+    load_ms: float = 1,
+) -> Path:
     """The scenario's file in a folder, with its profile beside it. more: goes to its end.
-    exec_ms: of the models that compute, by batch size."""
-    (folder / "profile.toml").write_text(_PROFILE.replace("EXEC_MS", exec_ms))
+    exec_ms: of the models that compute, by batch size; load_ms: of each."""
+    profile = _PROFILE.replace("EXEC_MS", exec_ms).replace("LOAD_MS", str(load_ms))
+    (folder / "profile.toml").write_text(profile)
     file = folder / "scenario.toml"
     file.write_text(text + more)
     return file
 
 
 def loaded(
-    folder: Path, *overrides: str, text: str = SPINNING, more: str = "", exec_ms: str = _EXEC_MS
+    folder: Path,
+    *overrides: str,
+    text: str = SPINNING,
+    more: str = "",
+    exec_ms: str = _EXEC_MS,
+    load_ms: float = 1,
 ) -> Scenario:
     """The scenario, with some of its keys changed."""
-    return load_scenario(written(folder, text, more, exec_ms), overrides)
+    return load_scenario(written(folder, text, more, exec_ms, load_ms), overrides)
