@@ -133,7 +133,7 @@ def test_a_live_run_keeps_what_its_device_told(tmp_path):
     (live,) = run_live(scenario, tmp_path / "live")
 
     (device,) = live.punctuality.devices
-    assert 1 <= device.told <= 5  # a look a second, and the last ones on their way
+    assert device.told >= 1
     assert device.memory_used_bytes.most == 2 << 20
     kept = msgspec.json.decode((live.directory / LIVE).read_bytes(), type=Punctuality)
     assert kept.devices == [device]
