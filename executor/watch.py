@@ -57,9 +57,20 @@ class Watched(msgspec.Struct):
 
     @property
     def clock_change(self) -> float | None:
-        """By how much of its highest value the clock was lower at its lowest."""
+        """By how much of its highest value the clock was lower at its lowest. None where a single
+        look tells of no change."""
         span = self.clock_mhz
-        return 1 - span.least / span.most if span is not None and span.most else None
+        return 1 - span.least / span.most if span and span.most and self.told > 1 else None
+
+
+def together(devices: Sequence[Watched]) -> Watched:
+    """One GPU's clock over several runs."""
+    spans = [device.clock_mhz for device in devices if device.clock_mhz is not None]
+    clock = None
+    if spans:
+        least, most = min(span.least for span in spans), max(span.most for span in spans)
+        clock = Span(least, most, spans[-1].last)
+    return Watched(sum(device.told for device in devices), clock)
 
 
 def not_representative(devices: Sequence[Watched]) -> Iterator[str]:

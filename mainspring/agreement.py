@@ -8,6 +8,7 @@ Not here: making the runs, and the delays that the simulation is given.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from executor.watch import CLOCK_CHANGED
+from executor.watch import CLOCK_CHANGED, together
 from mainspring.journal import NAME as JOURNAL
 from mainspring.journal import replay
 from mainspring.live import LIVE, Punctuality
@@ -388,8 +389,10 @@ def _punctuality(live: Sequence[_Run], free_core: bool) -> Iterator[Check]:
 
 def _devices(live: Sequence[_Run]) -> Iterator[Check]:
     """Whether they were what was profiled: at one clock, and not slowed down."""
-    watched = [device for run in live if run.punctuality for device in run.punctuality.devices]
-    changes = [device.clock_change for device in watched if device.clock_change is not None]
+    by_gpu = list(zip(*(run.punctuality.devices for run in live if run.punctuality), strict=False))
+    watched = list(chain(*by_gpu))
+    merged = [together(devices) for devices in by_gpu]  # a clock may change between runs, too
+    changes = [one.clock_change for one in merged if one.clock_change is not None]
     if changes:
         change = max(changes)
         good = change <= CLOCK_CHANGED

@@ -7,7 +7,7 @@ from executor import job as job_module
 from executor.controller import LiveCluster
 from executor.device import DeviceState
 from executor.job import LOOK_NS, Job
-from executor.watch import Span, Watched, not_representative
+from executor.watch import Span, Watched, not_representative, together
 from executor.wire import Bill, Condition, Pong, Setup, decode_from_worker, encode
 from mainspring.live import LIVE, Punctuality, run_live
 from profiles.durations import Constant
@@ -35,6 +35,15 @@ def test_what_a_device_never_told_is_not_made_up():
     watched.add(Condition(None, None, 0))
     assert (watched.clock_mhz, watched.temperature_c, watched.clock_change) == (None, None, None)
     assert list(not_representative([watched, Watched()])) == []
+
+
+def test_one_look_tells_of_no_change_and_two_runs_do():
+    first, second = Watched(), Watched()
+    first.add(STEADY)
+    second.add(HOT)
+    assert first.clock_change is None
+    assert together([first, second]).clock_change == pytest.approx(1 - 1_200 / 1_980)
+    assert together([Watched(), Watched()]).clock_change is None
 
 
 def test_a_run_of_a_device_that_was_slowed_down_says_so():
