@@ -7,6 +7,7 @@ that the command line names.
 Not here: the processes themselves (executor).
 """
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -47,6 +48,9 @@ from workloads import Closed
 if TYPE_CHECKING:
     from executor.controller import LiveCluster
     from executor.timed import Timings
+
+WORKERS_A_CORE: Final = 16
+"""Processes that spin now and then; with more of them a run shows the machine's scheduler only."""
 
 LIVE: Final = "live.json"
 """What only a live run knows: how punctual it was, and what held for its processes."""
@@ -235,6 +239,12 @@ def check(scenario: Scenario, box: Box) -> None:
         raise ScenarioError(
             f"cluster.{key}: a live run has the {key} of its machine; "
             "leave the key out, or run it in simulation"
+        )
+    most = WORKERS_A_CORE * (os.cpu_count() or 1)
+    if box.remote is None and cluster.gpus > most:
+        raise ScenarioError(
+            f"cluster.gpus = {cluster.gpus}: each is a process here; expected at most {most}, "
+            f"{WORKERS_A_CORE} a core; others join from their machines with --listen"
         )
     if cluster.stretch != 1:
         raise ScenarioError(
