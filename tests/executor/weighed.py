@@ -131,7 +131,8 @@ def serve() -> None:
 
     service = Service(
         served=[MODEL], real=[False], counts=Counts(["double"], [1], [4]),
-        limits=Limits(), host="127.0.0.1", port=0, on_start=tell,
+        limits=Limits(idle_seconds=3_600),  # the one who asks has long pauses
+        host="127.0.0.1", port=0, on_start=tell,
         policy=kind(kind.Params()), gpus=(GpuInfo(0, (0,), 4),),
         models=(ModelInfo(0, "double", 1, 100_000, sizes, (100_000,) * 3),),
         setups=[Setup(4, 1, [Bill(1, SHORT, dict.fromkeys(sizes, SHORT))])], sink=_Nobody(),
