@@ -323,7 +323,7 @@ def test_what_is_no_run_is_refused(call, tmp_path, monkeypatch):
     assert "empty: no summary.json: not the directory of a run" in refused(
         call, "empty", "--html", "page.html"
     )
-    assert "nowhere: no summary.json" in refused(call, "nowhere", "--html", "page.html")
+    assert "nowhere: no such directory" in refused(call, "nowhere", "--html", "page.html")
 
 
 def test_a_run_without_its_scenario_is_refused(runs, call):
@@ -373,6 +373,6 @@ def test_a_page_that_fails_leaves_the_old_one(runs, monkeypatch):
     with pytest.raises(OSError, match="28"):
         runs.report("page.html")
     assert path.read_bytes() == before
-    with pytest.raises(ResultsError, match="not the directory of a run"):
+    with pytest.raises(ResultsError, match="no such directory; expected the directory of a run"):
         page_of("nowhere", "page.html")
     assert path.read_bytes() == before
