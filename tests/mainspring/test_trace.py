@@ -193,7 +193,7 @@ def test_a_part_of_a_run(call, write, without_pictures):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere"], "nowhere: no summary.json: not the directory of a run"),
+        (["nowhere"], "nowhere: no such directory; expected the directory of a run"),
         (["."], ".: no summary.json: not the directory of a run"),
         (["out"], "out holds 2 runs; expected one of them, such as out/clockwork"),
         (["out/fifo", "-o", "x.json"], "x.json: expected a name that ends with .perfetto-trace"),
