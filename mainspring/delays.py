@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 import tomli_w
 
-from mainspring.document import ScenarioError
 from mainspring.live import Box, run_timed
 from mainspring.run import Progress
 from mainspring.scenario import DelaysUs, Scenario
@@ -107,7 +106,7 @@ def measure_delays(
 ) -> "tuple[MeasuredDelays, Timings]":  # fmt: skip
     """Run the scenario live for a few seconds with another seed, and see what took how long.
 
-    Raises ScenarioError as `run_live` does, and where the run was interrupted.
+    Raises ScenarioError as `run_live` does, and KeyboardInterrupt where the run was interrupted.
     """
     spec = scenario.spec
     duration_s = min(spec.duration_s, LONGEST_S)
@@ -120,9 +119,7 @@ def measure_delays(
         ),
     )  # fmt: skip
     report = None if progress is None else partial(progress, "delays")
-    done, timings = run_timed(other, out / "calibration", policy, report, box, share=_share(other))
-    if done.summary.interrupted:
-        raise ScenarioError(f"{out / 'calibration'} was interrupted; no delays were measured")
+    _, timings = run_timed(other, out / "calibration", policy, report, box, share=_share(other))
     how = f"a live run of its own, {duration_s:g} s, seed {seed}, {LOAD:.0%} of the GPUs' time"
     came = summed_up([timings], how)
     came.write(out / "delays.toml")
