@@ -7,11 +7,15 @@ served ends the run.
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
 from scheduler.faults import WorkerKilled
+
+MOST: Final = 256
+"""Workers that one machine starts at most: each is a process of some 45 MiB."""
 
 TRIES: Final = 3
 LIVES_S: Final = 5.0
@@ -44,17 +48,22 @@ class Crew:
         self._over = threading.Event()
 
     def __enter__(self) -> Self:
-        for gpu in range(self._count):
-            self._start(gpu)
+        try:
+            for gpu in range(self._count):
+                self._start(gpu)
+        except BaseException:  # no process is left behind, also after Ctrl-C or where fork fails
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
         with self._lock:
             processes = list(self._processes.values())
+        until_s = time.monotonic() + 2
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(2)
+                process.wait(max(0.0, until_s - time.monotonic()))
             process.kill()
             process.wait()
 

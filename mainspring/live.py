@@ -21,7 +21,7 @@ import msgspec
 from executor.models import SPIN, Sources, known
 from executor.watch import Watched, not_representative
 from executor.wire import MAX_PAGES
-from mainspring.crew import Crew
+from mainspring.crew import MOST, Crew
 from mainspring.directory import default_out, kept
 from mainspring.document import ScenarioError, show, suggest
 from mainspring.journal import JournalWriter, header_of
@@ -325,6 +325,11 @@ def run_world(
         listen, keys, wait_s = box.remote
         elsewhere = {"listen": listen, "keys": keys, "wait_s": wait_s}
         elsewhere |= {"missing": roll.missing, "say": roll.say}
+    elif len(gpus) > MOST:
+        raise ScenarioError(
+            f"cluster.gpus = {len(gpus):,}; live, each GPU is a process of this machine, so "
+            f"expected at most {MOST} (more in simulation, or on other machines: --listen)"
+        )
     with open_writer(scenario, choice, directory, span_ns) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
         try:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mainspring import load_scenario
+from mainspring.crew import Crew
 from mainspring.document import ScenarioError
 from mainspring.journal import replay
 from mainspring.live import LIVE, run_live
@@ -71,6 +72,27 @@ def test_what_a_live_run_cannot_have_is_named(tmp_path):
         run_live(loaded(tmp_path, "cluster.gpus=100000"), tmp_path / "live")
     with pytest.raises(ScenarioError, match=r"cluster\.stretch = 1\.1: a live run's batches"):
         run_live(loaded(tmp_path, "cluster.stretch=1.1"), tmp_path / "live")
+
+
+def test_more_workers_than_one_machine_starts_are_refused(tmp_path):
+    with pytest.raises(ScenarioError, match=r"cluster\.gpus = 257; .* at most 256"):
+        run_live(loaded(tmp_path, "cluster.gpus=257"), tmp_path / "live")
+    assert not (tmp_path / "live").exists()
+
+
+def test_workers_that_were_started_end_where_the_next_cannot_be(monkeypatch):
+    crew = Crew("tcp://127.0.0.1:9", 2, [], lambda gpu: None, lambda why: None)
+    start = crew._start
+
+    def second_fails(gpu):
+        if gpu == 1:
+            raise OSError("no more processes")
+        start(gpu)
+
+    monkeypatch.setattr(crew, "_start", second_fails)
+    with pytest.raises(OSError, match="no more processes"), crew:
+        pytest.fail("a crew that is not whole has begun")
+    assert not _runs(f"/proc/{crew.pid(0)}/stat")
 
 
 @pytest.mark.parametrize("key", ["noise=v100", "clocks=[{mhz=1200}]", "link={}"])
