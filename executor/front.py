@@ -397,7 +397,10 @@ def error_response(status: int, reason: str, message: str) -> Response:
 
 async def _no_such_path(request: Request, error: Any) -> Response:
     asked = f"{request.method} {request.url.path[:80]}"
-    why = f"{asked}: no such thing here; GET /v2 says what this is"
+    if error.status_code == 405:
+        why = f"{asked}: there it is {error.headers['Allow']}"
+    else:
+        why = f"{asked}: no such thing here; GET /v2 says what this is"
     return error_response(error.status_code, "unknown_path", why)
 
 

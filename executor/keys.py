@@ -109,7 +109,9 @@ def _read(file: Path) -> tuple[bytes, bytes | None]:
     try:
         public, secret = load_certificate(file)
     except (OSError, ValueError):
-        raise KeysError(f"{file} is no key file; make keys with mainspring keys DIR") from None
+        raise KeysError(
+            f"{file} is no key file; mainspring keys DIR makes them, DIR/worker-N for a worker"
+        ) from None
     if len(public) != 40 or len(secret or public) != 40:
         raise KeysError(f"{file}: a key has 40 characters; make keys with mainspring keys DIR")
     return public, secret

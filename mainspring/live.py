@@ -7,7 +7,6 @@ that the command line names.
 Not here: the processes themselves (executor).
 """
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -48,9 +47,6 @@ from workloads import Closed
 if TYPE_CHECKING:
     from executor.controller import LiveCluster
     from executor.timed import Timings
-
-WORKERS_A_CORE: Final = 16
-"""Processes that spin now and then; with more of them a run shows the machine's scheduler only."""
 
 LIVE: Final = "live.json"
 """What only a live run knows: how punctual it was, and what held for its processes."""
@@ -240,11 +236,10 @@ def check(scenario: Scenario, box: Box) -> None:
             f"cluster.{key}: a live run has the {key} of its machine; "
             "leave the key out, or run it in simulation"
         )
-    most = WORKERS_A_CORE * (os.cpu_count() or 1)
-    if box.remote is None and cluster.gpus > most:
+    if box.remote is None and cluster.gpus > MOST:
         raise ScenarioError(
-            f"cluster.gpus = {cluster.gpus}: each is a process here; expected at most {most}, "
-            f"{WORKERS_A_CORE} a core; others join from their machines with --listen"
+            f"cluster.gpus = {cluster.gpus:,}; live, each GPU is a process of this machine, so "
+            f"expected at most {MOST} (more in simulation, or on other machines: --listen)"
         )
     if cluster.stretch != 1:
         raise ScenarioError(
@@ -325,11 +320,6 @@ def run_world(
         listen, keys, wait_s = box.remote
         elsewhere = {"listen": listen, "keys": keys, "wait_s": wait_s}
         elsewhere |= {"missing": roll.missing, "say": roll.say}
-    elif len(gpus) > MOST:
-        raise ScenarioError(
-            f"cluster.gpus = {len(gpus):,}; live, each GPU is a process of this machine, so "
-            f"expected at most {MOST} (more in simulation, or on other machines: --listen)"
-        )
     with open_writer(scenario, choice, directory, span_ns) as writer, ExitStack() as stack:
         book = stack.enter_context(JournalWriter(directory)) if journal else None
         try:

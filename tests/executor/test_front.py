@@ -125,6 +125,10 @@ def test_what_is_not_there_is_a_404() -> None:
     assert front.ask("GET", "/v2/models/nobody").json["reason"] == "unknown_model"
     assert front.ask("GET", "/v2/models/double/versions/2").json["reason"] == "unknown_version"
     assert front.ask("GET", "/v3").json["reason"] == "unknown_path"
+    wrong_way = front.ask("GET", "/v2/models/double/infer")
+    assert (wrong_way.status, wrong_way.json["error"]) == (
+        405, "GET /v2/models/double/infer: there it is POST",
+    )  # fmt: skip
 
 
 def test_a_server_without_workers_is_alive_but_not_ready() -> None:

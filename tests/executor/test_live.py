@@ -68,8 +68,6 @@ def test_the_journal_of_a_live_run_replays_bit_for_bit(scenario, tmp_path):
 def test_what_a_live_run_cannot_have_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"cluster\.delays_us\.poll = 100"):
         run_live(loaded(tmp_path, "cluster.delays_us.poll=100"), tmp_path / "live")
-    with pytest.raises(ScenarioError, match=r"cluster\.gpus = 100000: each is a process here"):
-        run_live(loaded(tmp_path, "cluster.gpus=100000"), tmp_path / "live")
     with pytest.raises(ScenarioError, match=r"cluster\.stretch = 1\.1: a live run's batches"):
         run_live(loaded(tmp_path, "cluster.stretch=1.1"), tmp_path / "live")
 
