@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from mainspring.report.words import n
 from mainspring.scenario import load_scenario
 from profiles import Profile, ProfileError, ProfileWarning, find, stores
 from profiles.check import complaints, infeasible, mixed_devices, require_device
@@ -162,6 +161,8 @@ def check(
     ] = None,
 ) -> None:
     """Warn of what is odd; exit with 1 if an SLO cannot be met by any batch."""
+    from mainspring.report.words import n  # the page's package takes time to import
+
     limits: list[tuple[Profile, int | None]] = []
     for target in targets:
         if _is_scenario(target):
