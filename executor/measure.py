@@ -76,7 +76,7 @@ def measure(
         device.begin_infer(int(rng.integers(copies)), batch, ())
         return _wait(device, Engine.EXEC, f"batch {batch}").duration_ns
 
-    with _no_collector():
+    with no_collector():
         for _ in range(max(WARM_UP, copies)):
             load()
         for _ in range(WARM_UP):
@@ -109,7 +109,8 @@ def _wait(device: Device, engine: Engine, what: str) -> Done:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
+    """What is garbage goes now, and nothing else does until the end."""
     gc.collect()
     gc.disable()
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from executor.device import DeviceError
 from executor.job import Job
+from executor.measure import no_collector
 from executor.models import Sources
 from executor.wire import Bill, Setup
 from profiles.durations import Constant
@@ -66,6 +67,15 @@ def wait(device, engine):
     while (done := device.poll(engine)) is None:
         assert time.monotonic() < end, f"{engine.name} did not end"
     return done
+
+
+def with_one_model(file, name):
+    """A device on which a model of the file lies."""
+    bill = Bill(1, MS, {1: MS}, name)
+    device = CpuDevice([bill], 1, PAGE_BYTES, 0, Sources({name: f"{file}:{name}"}))
+    device.begin_load(0, range(1))
+    assert not wait(device, Engine.COPY).error
+    return device
 
 
 def run_until(job, reports):
@@ -210,10 +220,7 @@ def test_while_a_batch_runs_the_loop_goes_on_and_is_woken_at_its_end(tmp_path):
         "def held():\n"
         "    return Held(), torch.ones(1)\n"
     )
-    bill = Bill(1, MS, {1: MS}, "held")
-    device = CpuDevice([bill], 1, PAGE_BYTES, 0, Sources({"held": f"{file}:held"}))
-    device.begin_load(0, range(1))
-    wait(device, Engine.COPY)
+    device = with_one_model(file, "held")
     gate = device._models[0].module.gate
     gate.clear()
     device.begin_infer(0, 1, ())
@@ -267,14 +274,12 @@ def test_a_warm_batch_faults_no_memory_in(tmp_path):
         "def wide():\n"
         "    return Wide(), torch.ones(1)\n"
     )
-    bill = Bill(1, MS, {1: MS}, "wide")
-    device = CpuDevice([bill], 1, PAGE_BYTES, 0, Sources({"wide": f"{file}:wide"}))
-    device.begin_load(0, range(1))
-    wait(device, Engine.COPY)
-    for _ in range(10):  # the first ones find holes, and make them
-        infer(device, 0, 1, ())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        infer(device, 0, 1, ())
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1_000
+    device = with_one_model(file, "wide")
+    with no_collector():  # as in a worker: what other tests left would be freed in between
+        for _ in range(10):  # the first ones find holes, and make them
+            infer(device, 0, 1, ())
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            infer(device, 0, 1, ())
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1_000
     device.close()
