@@ -232,6 +232,7 @@ class LiveCluster:
         self._in_flight: dict[int, tuple[int, Action, int]] = {}  # id -> GPU, action, sent
         self._outbox: list[list[Action]] = [[] for _ in gpus]
         self._exec_ns = [dict(zip(m.batch_sizes, m.exec_ns, strict=True)) for m in models]
+        self._soonest_ns = [min(model.exec_ns) for model in models]
         self._wakes: dict[Hashable, Alarm] = {}  # by key, the one that was asked for last
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
         self._many_timers = SPARE_TIMERS
@@ -450,8 +451,7 @@ class LiveCluster:
             client = self._clients.get(request.client)
             if client is not None:
                 answered = kind is not AnswerKind.NONE
-                soonest_ns = min(self._exec_ns[client.model].values())
-                if not answered and now_ns - request.arrival_ns < soonest_ns:
+                if not answered and now_ns - request.arrival_ns < self._soonest_ns[client.model]:
                     self.turned_away[client.id] += 1
                 wait_ns = client.wait_ns(answered)
                 self._ask_at(client, now_ns + max(wait_ns, MIN_RETRY_NS))
@@ -723,9 +723,8 @@ class LiveCluster:
                     self._at(due_ns, partial(self._hear, gpu, message))
                     continue
             self._hear(gpu, message)
-        if (
-            self._loop is not None and not self._more_to_read
-        ):  # the descriptor tells of changes only
+        # The descriptor tells of changes only, so the rest is asked for.
+        if self._loop is not None and not self._more_to_read:
             self._more_to_read = True
             self._loop.call_soon(self._guarded, self._came)
 

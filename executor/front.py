@@ -10,6 +10,7 @@ Not here: what the bytes mean (executor/oip.py), and the process around it (main
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -92,22 +93,23 @@ def build_app(
 ) -> Starlette:
     """The application, for any ASGI server."""
     front = _Front(models, backend, counts, limits)
+    guarded = partial(_guard, front, counts)
     model = "/v2/models/{model}"
     routes = [
-        Route("/v2", _guard(front, counts, front.server)),
-        Route("/v2/health/live", _guard(front, counts, front.live)),
-        Route("/v2/health/ready", _guard(front, counts, front.ready)),
-        Route("/v2/repository/index", _guard(front, counts, front.index), methods=["POST"]),
-        Route("/v2/models/stats", _guard(front, counts, front.all_stats)),
-        Route("/metrics", _guard(front, counts, front.metrics)),
+        Route("/v2", guarded(front.server)),
+        Route("/v2/health/live", guarded(front.live)),
+        Route("/v2/health/ready", guarded(front.ready)),
+        Route("/v2/repository/index", guarded(front.index), methods=["POST"]),
+        Route("/v2/models/stats", guarded(front.all_stats)),
+        Route("/metrics", guarded(front.metrics)),
     ]
     for path in (model, f"{model}/versions/{{version}}"):
         routes += [
-            Route(path, _guard(front, counts, front.metadata)),
-            Route(f"{path}/ready", _guard(front, counts, front.model_ready)),
-            Route(f"{path}/config", _guard(front, counts, front.config)),
-            Route(f"{path}/stats", _guard(front, counts, front.stats)),
-            Route(f"{path}/infer", _guard(front, counts, front.infer), methods=["POST"]),
+            Route(path, guarded(front.metadata)),
+            Route(f"{path}/ready", guarded(front.model_ready)),
+            Route(f"{path}/config", guarded(front.config)),
+            Route(f"{path}/stats", guarded(front.stats)),
+            Route(f"{path}/infer", guarded(front.infer), methods=["POST"]),
         ]
     return Starlette(routes=routes, exception_handlers={404: _no_such_path, 405: _no_such_path})
 

@@ -1,6 +1,7 @@
 """The scenarios that live runs are tested with."""
 
 from pathlib import Path
+from typing import Any
 
 from mainspring import load_scenario
 from mainspring.scenario import Scenario
@@ -85,13 +86,6 @@ def written(
     return file
 
 
-def loaded(
-    folder: Path,
-    *overrides: str,
-    text: str = SPINNING,
-    more: str = "",
-    exec_ms: str = _EXEC_MS,
-    load_ms: float = 1,
-) -> Scenario:
-    """The scenario, with some of its keys changed."""
-    return load_scenario(written(folder, text, more, exec_ms, load_ms), overrides)
+def loaded(folder: Path, *overrides: str, **given: Any) -> Scenario:
+    """The scenario, with some of its keys changed. given: as `written` takes it."""
+    return load_scenario(written(folder, **given), overrides)
