@@ -31,11 +31,18 @@ P50_TOLERANCE: Final = 0.05
 P99_TOLERANCE: Final = 0.10
 """Judged only where a core is free for the worker."""
 EXECUTION_TOLERANCE: Final = 0.10
-"""Median execution over the profile's median in the simulation, for each batch size."""
+"""Median execution over the profile's median, for each batch size."""
+FEWEST_EXECUTIONS: Final = 10
+"""A batch size that a live run has seen less often is only shown: large batches that are rare
+form behind a stall, and share it."""
 START_TOLERANCE_MS: Final = 1.0
 """How late an action may start at p99; judged only where a core is free for the worker."""
 DRIFT: Final = 0.05
 """A backlog that grows by more than this share of the arrivals is a saturated server."""
+
+
+Executions = dict[int, dict[str, list[float]]]
+"""How long batches took, in ns, by batch size and model."""
 
 
 class Grade(IntEnum):
@@ -87,7 +94,7 @@ def verdict(checks: Sequence[Check]) -> tuple[str, int]:
 
 def compare(
     live: Sequence[Path], simulated: Sequence[Path], *, free_core: bool, policy: str = "",
-    load: float | None = None, stretches: Sequence[float] = (),
+    load: float | None = None, stretches: Sequence[float] = (), alone: Sequence[Executions] = (),
 ) -> list[Check]:  # fmt: skip
     """Compare live runs of one load with simulations of the same arrivals.
 
@@ -95,8 +102,10 @@ def compare(
     simulation, or of several with other delays, whose mean counts. free_core: whether a
     core was free for each worker. policy, load: as in Check; beyond a load of 1 a backlog that
     grows is what was asked for. stretches: each simulation's `cluster.stretch`, 1 by default;
-    executions are held against the profiles, without it. Raises ResultsError where a directory is
-    not a finished run.
+    executions are held against the profiles, without it. alone: what models took alone around the
+    live runs, once and again, where that was measured; executions of those are held against it, for
+    the machine may have another speed than when the profile was taken. Raises ResultsError where a
+    directory is not a finished run.
     """
     assert live, "nothing to compare"
     assert simulated, "nothing to compare with"
@@ -105,17 +114,13 @@ def compare(
         *_exact(runs, expected),
         *_rates(runs, expected),
         *_latencies(runs, expected, free_core),
-        *_executions(runs, expected, stretches or [1.0] * len(expected)),
+        *_executions(runs, _unstretched(expected, stretches or [1.0] * len(expected)), alone),
         *_predictions(runs, expected),
         *_punctuality(runs, free_core),
         *_devices(runs),
         _backlog(runs, expected, beyond=load is not None and load > 1),
     ]
     return [msgspec.structs.replace(check, policy=policy, load=load) for check in checks]
-
-
-_Executions = dict[int, dict[int, list[int]]]
-"""In ns, by batch size and model."""
 
 
 class _Run:
@@ -149,10 +154,10 @@ class _Run:
         """Of the answers in the measured span."""
         return np.asarray((self.end_ns - self.arrival_ns)[self.answered & self.inside] / 1e6)
 
-    def executions(self) -> _Executions:
+    def executions(self) -> Executions:
         """How long batches took."""
         actions = read_actions(self.path).to_pydict()
-        done: _Executions = {}
+        done: Executions = {}
         rows: Any = zip(
             *(actions[key] for key in ("type", "status", "batch", "model", "duration_ns")),
             strict=True,
@@ -306,31 +311,70 @@ def _within(
     )  # fmt: skip
 
 
+def _unstretched(simulated: Sequence[_Run], stretches: Sequence[float]) -> Executions:
+    """What the profiles say, as it was drawn."""
+    said: Executions = {}
+    for run, stretch in zip(simulated, stretches, strict=True):
+        _pool(said, run.executions(), stretch)
+    return said
+
+
+def _pool(all_of_them: Executions, some: Executions, stretch: float = 1.0) -> None:
+    for batch, models in some.items():
+        for model, ns in models.items():
+            said = [one / stretch for one in ns]
+            all_of_them.setdefault(batch, {}).setdefault(model, []).extend(said)
+
+
 def _executions(
-    live: Sequence[_Run], simulated: Sequence[_Run], stretches: Sequence[float]
+    live: Sequence[_Run], said: Executions, alone: Sequence[Executions]
 ) -> Iterator[Check]:
     """By batch size: does the profile hold under load? Which models get large batches depends on
     chance, so both worlds are weighed alike: each model's median by its batches in the live run."""
     runs = [run.executions() for run in live]
-    pooled: dict[int, dict[int, list[float]]] = {}
-    for run, stretch in zip(simulated, stretches, strict=True):
-        for batch, models in run.executions().items():
-            for model, ns in models.items():
-                said = [one / stretch for one in ns]
-                pooled.setdefault(batch, {}).setdefault(model, []).extend(said)
-    for batch in sorted(set(pooled).intersection(*runs)):
-        expected = {model: float(np.median(ns)) for model, ns in pooled[batch].items()}
+    if alone:
+        ratios = [_ratio(each, said, list(said)) for each in alone]
+        _, mean, low, high = two_sided(ratios)
+        yield Check(  # shown only: the simulation's stretch is of these minutes, too
+            "batches alone around the live runs, over the profile", Grade.SHOWN, live=mean,
+            spread=max(ratios) - min(ratios), low=low, high=high,
+        )  # fmt: skip
+    beside: Executions = {}
+    for each in alone:
+        _pool(beside, each)
+    for batch in sorted(set(said).intersection(*runs)):
+        expected = _medians({**said[batch], **beside.get(batch, {})})
         pairs = [_weighed(run[batch], expected) for run in runs]
+        ratios = [_ratio(each, said, [batch]) for each in alone] or [1.0]
+        apart = (max(ratios) - min(ratios)) / float(np.mean(ratios))
+        fewest = min(sum(map(len, run[batch].values())) for run in runs)
+        judged = fewest >= FEWEST_EXECUTIONS
         yield _within(
             f"execution of batch {batch}, ms", [ms for ms, _ in pairs], [ms for _, ms in pairs],
-            EXECUTION_TOLERANCE, Grade.BAD,
+            max(EXECUTION_TOLERANCE, apart) if judged else None, Grade.BAD,
             "measure the profile again under load, or free the device",
             "the profile does not hold under load: ",
         )  # fmt: skip
 
 
+def _ratio(alone: Executions, said: Executions, batches: Sequence[int]) -> float:
+    """How much longer the batches of `said` would take by the medians of `alone`."""
+    here = there = 0.0
+    for batch in batches:
+        measured = _medians(alone.get(batch, {}))
+        for model, ns in said[batch].items():
+            own = len(ns) * float(np.median(ns))
+            here += len(ns) * measured[model] if model in measured else own
+            there += own
+    return here / there
+
+
+def _medians(models: dict[str, list[float]]) -> dict[str, float]:
+    return {model: float(np.median(ns)) for model, ns in models.items()}
+
+
 def _weighed(
-    live: dict[int, list[int]], expected: dict[int, float]
+    live: dict[str, list[float]], expected: dict[str, float]
 ) -> tuple[float, float] | tuple[None, None]:
     """Mean medians in ms, of the models that both know; None where there is none."""
     both = [model for model in live if model in expected]

@@ -3,6 +3,7 @@
     OUT/profile.toml          what its real models cost here, where it has any
     OUT/calibration           a live run that measures delays (mainspring.delays)
     OUT/live-1, live-2, ...   the live runs; several give the spread
+    OUT/alone-1, ...          its real models alone again, around each live run
     OUT/simulated-1, ...      each in simulation, with the delays of the other live runs
     OUT/delays.toml           those of all live runs together
 
@@ -10,12 +11,11 @@
 
 At several loads each policy has its calibration and capacity.json in OUT/POLICY, and the rest in
 OUT/POLICY/LOAD. The same call again goes on where the last one stopped: whatever is whole is kept.
-Not here: the judgement (mainspring.agreement), how loads are found (mainspring.capacity), and the
-page (mainspring.report.validation).
+Not here: the judgement (mainspring.agreement), how loads are found (mainspring.capacity), what
+real models cost (mainspring.alone), and the page (mainspring.report.validation).
 """
 
 import os
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from executor.models import SPIN
+from mainspring import alone
 from mainspring.agreement import Check, compare, verdict
 from mainspring.capacity import Capacity, find_capacity, scaled
 from mainspring.delays import MeasuredDelays, measure_delays, sum_of, summed_up
@@ -31,8 +31,7 @@ from mainspring.directory import default_out, kept
 from mainspring.live import TIMINGS, Box, run_timed
 from mainspring.question import Asked, Part, asking, question
 from mainspring.run import Progress, run_alone
-from mainspring.scenario import Scenario, build_scenario
-from mainspring.world import arrivals
+from mainspring.scenario import Scenario
 from results import ResultsError
 from results.files import SUMMARY, write_whole
 
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from executor.timed import Timings
 
 CAPACITY: Final = "capacity.json"
-MEASURED_QUANTILE: Final = 0.9
-MEASURED_LOADS: Final = 100
 LOADS: Final = (0.5, 0.9, 1.3)
 """Shares of capacity."""
 POLICIES: Final = ("clockwork", "fifo", "edf")
@@ -135,10 +132,12 @@ def validate(
     out = default_out(scenario) if out is None else Path(out)
     with asking(out, question(scenario, [policy], None, repeats, box, measured=measured)) as asked:
         if measured:
-            scenario = measure(scenario, out, box, progress, rests=True)
+            scenario = alone.measure(scenario, out, box, progress, rests=True)
         _before_live(asked, out / "calibration")
         _, timings = measure_delays(scenario, out, policy, box, progress)
-        came = _compared(scenario, out, policy, repeats, timings, progress, box, None, asked)
+        came = _compared(
+            scenario, out, policy, repeats, timings, progress, box, None, asked, measured
+        )
         return _judged(came[0], [came[1]], [], asked)
 
 
@@ -163,7 +162,7 @@ def validate_loads(
     delays: list[MeasuredDelays] = []
     with asking(out, question(scenario, policies, loads, repeats, box, measured=measured)) as asked:
         if measured:
-            scenario = measure(scenario, out, box, progress, rests=False)
+            scenario = alone.measure(scenario, out, box, progress, rests=False)
         for policy, home in zip(policies, homes, strict=True):
             _before_live(asked, home / "calibration")
             calibrated, timings = measure_delays(scenario, home, policy, box, progress)
@@ -173,7 +172,9 @@ def validate_loads(
             for load in loads:
                 at = scaled(scenario, policy, load * capacity.rps / capacity.own_rps)
                 where = home / f"{load:g}"
-                came = _compared(at, where, policy, repeats, timings, progress, box, load, asked)
+                came = _compared(
+                    at, where, policy, repeats, timings, progress, box, load, asked, measured
+                )
                 checks += came[0]
                 delays.append(came[1])
         return _judged(checks, delays, capacities, asked)
@@ -205,7 +206,7 @@ def _judged(
 
 def _compared(
     scenario: Scenario, out: Path, policy: str, repeats: int, calibration: "Timings",
-    progress: Progress | None, box: Box, load: float | None, asked: Asked,
+    progress: Progress | None, box: Box, load: float | None, asked: Asked, measured: bool,
 ) -> tuple[list[Check], MeasuredDelays]:  # fmt: skip
     """Repeated live runs of one load beside its simulation.
 
@@ -221,11 +222,23 @@ def _compared(
             progress(f"{label}{at}, {name}", share)
 
     live = [out / f"live-{i + 1}" for i in range(repeats)]
+    besides = [out / f"alone-{i + 1}.toml" for i in range(repeats + 1)] if measured else []
+
+    def measure_again(file: Path) -> None:
+        alone.measure_again(
+            scenario, file, box, lambda name, share: report(f"{name} alone", share),
+            rests=load is None,
+        )  # fmt: skip
+
     took = []
-    for directory in live:
+    for i, directory in enumerate(live):
+        if measured and not (directory / TIMINGS).is_file():
+            measure_again(besides[i])
         _before_live(asked, directory)
         _, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
         took.append(timings)
+    if measured and not besides[-1].exists():
+        measure_again(besides[-1])
     simulated = [out / f"simulated-{i + 1}" for i in range(repeats)]
     stretches = []
     for i, directory in enumerate(simulated):
@@ -245,51 +258,7 @@ def _compared(
     delays.write(out / "delays.toml")
     free_core = (os.cpu_count() or 1) > scenario.spec.cluster.gpus + 1
     checks = compare(
-        live, simulated, free_core=free_core, policy=label, load=load, stretches=stretches
-    )
-    return checks, delays
-
-
-def measure(
-    scenario: Scenario, out: Path, box: Box, progress: Progress | None, rests: bool
-) -> Scenario:
-    """Measure the scenario's real models on this device, at the batch sizes that it knows.
-
-    rests: as long as a GPU of the scenario has between requests. At half of its capacity and above
-    it has next to none, and a device that has rested is slower: on a CPU, caches are cold.
-    Models that OUT/profile.toml has are not measured again. Returns the scenario with those
-    profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
-    """
-    from mainspring.profiling import profile
-
-    names = {model.runs for model in scenario.models} - {SPIN}
-    if not names:
-        return scenario
-    sizes = {
-        batch for model in scenario.models if model.runs in names
-        for batch in model.profile.batch_sizes
-    }  # fmt: skip
-    gap_s = 0.0
-    if rests:
-        requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
-        gap_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
-    file = out / "profile.toml"
-    done = profile(
-        sorted(names), sorted(sizes), file,
-        box=box, quantile=MEASURED_QUANTILE, loads=MEASURED_LOADS, rest_s=gap_s,
-        add=True, partial=False, progress=progress,
+        live, simulated, free_core=free_core, policy=label, load=load, stretches=stretches,
+        alone=alone.executions(scenario, besides),
     )  # fmt: skip
-    if names - {one.name for one in done}:
-        raise KeyboardInterrupt
-    table = tomllib.loads(scenario.to_toml(scenario.policies))
-    del table["inputs"]  # other profiles
-    found = []
-    for i, models in enumerate(table["models"]):
-        if models["model"] in names:
-            models["profile"] = f"{file.resolve()}/{models['model']}"
-            found.append(f"models.{i}.profile={models['profile']}")
-    return msgspec.structs.replace(
-        build_scenario(table),
-        overrides=(*scenario.overrides, *found),
-        written=scenario.written,
-    )
+    return checks, delays

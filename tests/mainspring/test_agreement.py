@@ -189,6 +189,52 @@ def test_executions_are_held_against_the_profile_whatever_the_simulation_was_str
     assert execution.grade is Grade.BAD
 
 
+def test_a_machine_that_was_slower_alone_in_the_same_minutes_is_no_fault_of_the_profile(
+    tmp_path: Path,
+) -> None:
+    live, simulated = run_one(tmp_path / "live", 12), run_one(tmp_path / "sim", 12)
+    alone = [{1: {"m": [11_900_000.0] * 5}}, {1: {"m": [12_100_000.0] * 5}}]
+    checks = compare([live], [simulated], free_core=True, stretches=[1.2], alone=alone)
+    (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
+    assert execution.simulated == pytest.approx(12)
+    assert execution.grade is Grade.GOOD
+    assert execution.tolerance == 0.10
+    (drift,) = (check for check in checks if check.name.startswith("batches alone"))
+    assert drift.live == pytest.approx(1.2)
+    assert drift.spread == pytest.approx(0.02)
+    assert drift.grade is Grade.SHOWN
+    assert verdict(checks) == ("trust", 0)
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "tolerance", "grade"),
+    [([10, 10], 0.10, Grade.BAD), ([9, 11], 0.20, Grade.GOOD), ([9.5, 10.5], 0.10, Grade.BAD)],
+)
+def test_a_live_run_may_be_off_by_what_the_machine_alone_was_apart(
+    alone_ms: list[float], tolerance: float, grade: Grade, tmp_path: Path
+) -> None:
+    live, simulated = run_one(tmp_path / "live", 11.5), run_one(tmp_path / "sim", 11.5)
+    checks = compare(
+        [live], [simulated], free_core=True, stretches=[1.15],
+        alone=[{1: {"m": [1e6 * ms] * 4}} for ms in alone_ms],
+    )  # fmt: skip
+    (execution,) = (check for check in checks if check.name == "execution of batch 1, ms")
+    assert execution.difference == pytest.approx(0.15)
+    assert execution.tolerance == pytest.approx(tolerance)
+    assert execution.grade is grade
+
+
+def test_a_batch_size_that_was_rare_is_only_shown(tmp_path: Path) -> None:
+    live, simulated = (run_one(tmp_path / name, ms, 1) for name, ms in (("live", 12), ("sim", 10)))
+    (execution,) = (
+        check
+        for check in compare([live], [simulated], free_core=True)
+        if check.name == "execution of batch 1, ms"
+    )
+    assert execution.difference == pytest.approx(0.2)
+    assert execution.grade is Grade.SHOWN
+
+
 def test_executions_are_weighed_alike_where_the_worlds_ran_other_models(tmp_path: Path) -> None:
     """Which model gets a batch of some size depends on chance, and is no fault of the profile."""
 

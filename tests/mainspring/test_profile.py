@@ -4,6 +4,7 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from executor.device import DeviceState
@@ -35,6 +36,19 @@ rate_rps = 100
 [policy.edf]
 """
 
+GUESSED = """
+schema = 1
+device = "none"
+source = "guessed"
+licence = "none"
+[models.mlp-tiny]
+weights_bytes = 33280
+input_bytes = 256
+output_bytes = 256
+load_ms = 1.0
+exec_ms = { 1 = 0.1 }
+"""
+
 
 def test_a_measured_profile_runs_in_simulation(tmp_path, capsys, monkeypatch):
     """The round trip: measure, name it in a scenario, run."""
@@ -57,6 +71,39 @@ def test_a_measured_profile_runs_in_simulation(tmp_path, capsys, monkeypatch):
     (tmp_path / "s.toml").write_text(SCENARIO)
     (came,) = run(load_scenario(tmp_path / "s.toml"), tmp_path / "out")
     assert came.summary.outcomes["ok"] > 20
+
+
+def test_a_validation_measures_again_around_each_live_run(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch: pip install 'mainspring[executor]'")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.toml").write_text(SCENARIO.replace('"mine.toml/mlp-tiny"', '"p.toml/mlp-tiny"'))
+    (tmp_path / "p.toml").write_text(GUESSED)
+    asked = ["validate", "s.toml", "--loads", "0.3", "--repeats", "2", "--policy", "edf",
+             "--out", "v", "--json"]  # fmt: skip
+    with pytest.raises(SystemExit) as end:
+        main(asked)
+    assert end.value.code in (0, 4, 5)
+    here = tmp_path / "v" / "edf" / "0.3"
+    slices = [here / f"alone-{i}.toml" for i in (1, 2, 3)]
+    times = [file.stat().st_mtime_ns for file in slices]
+    assert times == sorted(times)
+    runs = [(here / f"live-{i}" / "timings.json").stat().st_mtime_ns for i in (1, 2)]
+    assert times[0] < runs[0] < times[1] < runs[1] < times[2]
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    medians = [np.median(one.exec[1].ns) for file in slices for one in read(file)]
+    (first,) = read(tmp_path / "v" / "profile.toml")
+    (execution,) = (check for check in checks if check["name"] == "execution of batch 1, ms")
+    assert min(medians) <= execution["simulated"] * 1e6 <= max(medians)
+    (drift,) = (check for check in checks if check["name"].startswith("batches alone"))
+    drifts = np.array(medians) / np.median(first.exec[1].ns)
+    assert min(drifts) * 0.9 <= drift["live"] <= max(drifts) * 1.1
+
+    (here / "live-2" / "timings.json").unlink()  # as one that was killed
+    with pytest.raises(SystemExit):
+        main(asked)
+    again = [file.stat().st_mtime_ns for file in slices]
+    assert again[0] == times[0]
+    assert times[1] < again[1]
 
 
 @pytest.fixture

@@ -1,0 +1,108 @@
+"""What a scenario's real models cost on this machine while nothing else runs.
+
+    OUT/profile.toml    measured before everything; live and simulated policies plan with it
+    HERE/alone-1.toml   measured again, shortly, around each live run
+
+A machine that others share changes its speed by a quarter within a minute. What a batch took in a
+live run is therefore held against what it took alone in the same minutes.
+Not here: the measuring (mainspring.profiling), and the judgement (mainspring.agreement).
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from executor.models import SPIN
+from mainspring.agreement import Executions
+from mainspring.live import Box
+from mainspring.run import Progress
+from mainspring.scenario import Scenario, build_scenario
+from mainspring.world import arrivals
+from profiles import Samples, read
+
+QUANTILE: Final = 0.9
+LOADS: Final = 100
+AGAIN_QUANTILE: Final = 0.5
+AGAIN_LOADS: Final = 20
+
+
+def measure(
+    scenario: Scenario, out: Path, box: Box, progress: Progress | None, rests: bool
+) -> Scenario:
+    """Measure the scenario's real models on this device, at the batch sizes that it knows.
+
+    rests: as long as a GPU of the scenario has between requests. At half of its capacity and above
+    it has next to none, and a device that has rested is slower: on a CPU, caches are cold. Models
+    that OUT/profile.toml has are not measured again. Returns the scenario with
+    those profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
+    """
+    file = out / "profile.toml"
+    names = _measured(scenario, file, box, progress, rests, QUANTILE, LOADS)
+    if not names:
+        return scenario
+    table = tomllib.loads(scenario.to_toml(scenario.policies))
+    del table["inputs"]  # other profiles
+    found = []
+    for i, models in enumerate(table["models"]):
+        if models["model"] in names:
+            models["profile"] = f"{file.resolve()}/{models['model']}"
+            found.append(f"models.{i}.profile={models['profile']}")
+    return msgspec.structs.replace(
+        build_scenario(table),
+        overrides=(*scenario.overrides, *found),
+        written=scenario.written,
+    )
+
+
+def measure_again(
+    scenario: Scenario, file: Path, box: Box, progress: Progress | None, rests: bool
+) -> None:
+    """Measure them in a few seconds, into a file that is written anew. Raises as `measure` does."""
+    file.unlink(missing_ok=True)
+    _measured(scenario, file, box, progress, rests, AGAIN_QUANTILE, AGAIN_LOADS)
+
+
+def executions(scenario: Scenario, files: Sequence[Path]) -> list[Executions]:
+    """What each of the files says of the scenario's real models; nothing where it has none."""
+    came: list[Executions] = []
+    for file in files:
+        found: Executions = {}
+        profiles = {one.name: one for one in read(file)} if file.exists() else {}
+        for model in scenario.models:
+            for batch, durations in profiles[model.runs].exec.items() if model.runs != SPIN else ():
+                assert isinstance(durations, Samples), "we have measured them"
+                found.setdefault(batch, {})[model.name] = list(durations.ns)
+        if found:
+            came.append(found)
+    return came
+
+
+def _measured(
+    scenario: Scenario, file: Path, box: Box, progress: Progress | None, rests: bool,
+    quantile: float, loads: int,
+) -> set[str]:  # fmt: skip
+    """The names of the real models, which are in the file now."""
+    from mainspring.profiling import profile
+
+    names = {model.runs for model in scenario.models} - {SPIN}
+    sizes = {
+        batch for model in scenario.models if model.runs in names
+        for batch in model.profile.batch_sizes
+    }  # fmt: skip
+    if not names:
+        return names
+    rest_s = 0.0
+    if rests:
+        requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
+        rest_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
+    done = profile(
+        sorted(names), sorted(sizes), file,
+        box=box, quantile=quantile, loads=loads, rest_s=rest_s,
+        add=True, partial=False, progress=progress,
+    )  # fmt: skip
+    if names - {one.name for one in done}:
+        raise KeyboardInterrupt
+    return names
