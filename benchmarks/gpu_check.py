@@ -79,8 +79,8 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore", ProfileWarning)
     if not given.rehearse and (why := _no_gpu()):
-        print(f"gpu-check: nothing was checked, for {why}")
-        return
+        print(f"gpu-check: nothing was checked, for {why}", file=sys.stderr)
+        sys.exit(2)
     plan = REHEARSAL if given.rehearse else GPU
     out = given.out / f"{datetime.now():%Y%m%d-%H%M%S}"
     out.mkdir(parents=True)

@@ -3,6 +3,7 @@
 Not here: who is let in there (executor/keys.py).
 """
 
+import socket
 from ipaddress import ip_address
 
 
@@ -21,6 +22,15 @@ def endpoint(text: str) -> str:
     if not (colon and host and bare and "/" not in host and (0 < number < 2**16 or port == "*")):
         raise AddressError(f"{text} is no address; expected HOST:PORT, as in 0.0.0.0:5555")
     return f"tcp://{host}:{port}"
+
+
+def known(endpoint: str) -> None:
+    """Raises AddressError where its host is not found: ZeroMQ would wait for it for ever."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.getaddrinfo(host.strip("[]"), None)
+    except OSError as error:
+        raise AddressError(f"{host}:{port}: {host} is not found: {error.strerror}") from None
 
 
 def is_open(endpoint: str) -> bool:

@@ -10,6 +10,7 @@ Not here: starting worker processes and files (mainspring.live), what a device d
 import asyncio
 import contextlib
 import heapq
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -164,11 +165,11 @@ class LiveCluster:
     at once, and starts another when the fault says so.
     clients: those of the closed loop.
 
-    listen: an address, such as tcp://0.0.0.0:5555, for workers that others start; without it only
-    this machine gets in. keys: those of executor/keys.py; who listens to other machines needs them.
-    wait_s: workers have this long to come up; None is for ever. missing: is told the GPUs whose
-    workers are not there, while it waits and when that changes. say: is told what goes wrong with
-    such a worker, for the run goes on without it.
+    listen: an address, such as tcp://0.0.0.0:5555, for workers that others start; without it they
+    find a socket in a directory that no other user may enter. keys: those of executor/keys.py; who
+    listens to other machines needs them. wait_s: workers have this long to come up; None is for
+    ever. missing: is told the GPUs whose workers are not there, while it waits and when that
+    changes. say: is told what goes wrong with such a worker, for the run goes on without it.
     Raises LiveError where the address or the keys cannot be had.
     """
 
@@ -257,17 +258,19 @@ class LiveCluster:
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._guard = None
+        self._home = tempfile.TemporaryDirectory(prefix="mainspring-")
+        address = listen or f"ipc://{self._home.name}/workers"
         try:
             if keys is not None:
                 self._guard = lock(self._socket, self._context, keys)
             self._socket.setsockopt(zmq.IPV6, listen is not None and "[" in listen)
-            self._socket.bind(listen or "tcp://127.0.0.1:*")
+            self._socket.bind(address)
         except (KeysError, zmq.ZMQError) as error:
             self._let_go()
-            where = f"{listen}: " if isinstance(error, zmq.ZMQError) else ""
+            where = f"{address}: " if isinstance(error, zmq.ZMQError) else ""
             raise LiveError(f"{where}{error}") from None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        """Where workers find it; without `listen` nobody else can reach it."""
+        """Where workers find it."""
 
     @property
     def now_ns(self) -> int:
@@ -328,6 +331,7 @@ class LiveCluster:
         if self._guard is not None:
             self._guard.stop()
         self._context.term()
+        self._home.cleanup()
 
     def gone(self, gpu: int) -> None:
         """A worker's process has ended. May be called from any thread."""

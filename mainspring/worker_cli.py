@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from executor.address import AddressError, endpoint
+from executor.address import AddressError, endpoint, known
 from mainspring.document import ScenarioError
 from mainspring.live_options import Model, Weights, sources_of
 
@@ -41,7 +41,10 @@ def worker(
     """
     sources = sources_of(model or [], weights or [])
     try:
+        from executor.device import DeviceError
+        from executor.devices.cuda_driver import cuda_torch
         from executor.keys import KeysError
+        from executor.models import ModelError
         from executor.worker import Operator, WorkerError, serve
     except ImportError as error:
         raise ScenarioError(
@@ -50,6 +53,9 @@ def worker(
     operator = Operator(*_device(device), _say)
     try:
         where = endpoint(address)
+        known(where)
+        if operator.device == "cuda":  # a run that comes tomorrow would be the first to find out
+            cuda_torch(operator.card)
         while True:
             _say(f"GPU {gpu} waits for a controller at {where}; Ctrl-C ends it")
             _say(serve(where, gpu, sources, keys, operator).value)
@@ -57,6 +63,8 @@ def worker(
         raise ScenarioError(str(error)) from None
     except (KeysError, WorkerError) as error:
         raise ScenarioError(str(error)) from None
+    except (DeviceError, ModelError) as error:
+        raise ScenarioError(f"--device {device}: {error}") from None
     except KeyboardInterrupt:
         _say("ended")
 

@@ -49,18 +49,24 @@ def open_cuda(setup: Setup, sources: Sources, gpu: int) -> CudaDevice:
     return device
 
 
+def cuda_torch(gpu: int) -> Any:
+    """Torch, which sees that GPU. Raises DeviceError or ModelError where there is none."""
+    torch = import_torch("the cuda device")
+    if not torch.cuda.is_available():
+        raise DeviceError("there is no CUDA GPU that torch can use here; take --device cpu")
+    if gpu >= torch.cuda.device_count():
+        raise DeviceError(
+            f"there is no GPU {gpu} here, only {torch.cuda.device_count()}; "
+            "set cluster.gpus to that"
+        )
+    return torch
+
+
 class TorchDriver:
     """See `executor.devices.cuda.Driver`. gpu: which one. Raises DeviceError where it is not."""
 
     def __init__(self, gpu: int) -> None:
-        torch = self.torch = import_torch("the cuda device")
-        if not torch.cuda.is_available():
-            raise DeviceError("there is no CUDA GPU that torch can use here; take --device cpu")
-        if gpu >= torch.cuda.device_count():
-            raise DeviceError(
-                f"there is no GPU {gpu} here, only {torch.cuda.device_count()}; "
-                "set cluster.gpus to that"
-            )
+        torch = self.torch = cuda_torch(gpu)
         try:
             from cuda.bindings import driver as cuda
         except ImportError:

@@ -1,8 +1,10 @@
 """Live runs: real processes and clocks, on workers that spin."""
 
+import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -189,6 +191,15 @@ def test_every_worker_hears_that_the_run_is_over():
             world.run(40_000_000, 10**9)
             world.close()
             assert worker.communicate() == ("End.STOPPED\n", None)
+
+
+def test_no_other_user_reaches_the_socket_of_the_own_workers():
+    world = cluster(Fates())
+    socket = Path(world.address.removeprefix("ipc://"))
+    assert socket.is_socket()
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    world.close()
+    assert not socket.parent.exists()
 
 
 def test_a_stranger_that_shouts_without_end_ends_nobody():

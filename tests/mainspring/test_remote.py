@@ -167,16 +167,47 @@ def test_a_worker_that_cannot_take_part_says_why_and_ends(
         (["0", "--keys", mixed], "does not let this worker's key in"),
         (["0", "--keys", tmp_path / "nowhere"], "is no key file"),
         (["7", "--keys", keys / "worker-0"], "the cluster has no GPU 7"),
-        (["0", "--keys", keys, "--device", "cuda"], "the run is for cpu"),
     ]
     workers = [terminal("worker", address, *options) for options, _ in cases]
     for worker, (_, why) in zip(workers, cases, strict=True):
         assert worker.ends() == 2
         assert why in worker.lines[-1]
         assert len(worker.lines) == 2  # what it waits for, and why in vain
-    run.says("the worker of GPU 0 cannot take part")
     run.process.send_signal(signal.SIGINT)
     assert run.ends() == 130
+
+
+def test_a_worker_for_cpus_takes_no_part_in_a_run_for_gpus(
+    terminal: Start, scenario: Path, address: str, tmp_path: Path
+) -> None:
+    run = terminal(
+        "live", scenario, "--device", "cuda", "--listen", address, "--out", tmp_path / "out"
+    )
+    run.says("0 of 2 workers are here")
+    worker = terminal("worker", address, "0", "--device", "cpu")
+    assert worker.ends() == 2
+    assert "the run is for cuda" in worker.lines[-1]
+    run.says("the worker of GPU 0 cannot take part")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["no-such-host.invalid:5555", "0"], "no-such-host.invalid is not found"),
+        (["127.0.0.1:5555", "0", "--device", "cuda:9"], "--device cuda:9: "),
+    ],
+)
+def test_a_worker_that_would_wait_in_vain_says_so_at_once(
+    options: list[str], why: str, capsys: Any
+) -> None:
+    from mainspring.cli import main
+
+    with pytest.raises(SystemExit) as end:
+        main(["worker", *options])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
