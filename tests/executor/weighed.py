@@ -136,6 +136,7 @@ def serve() -> None:
         policy=kind(kind.Params()), gpus=(GpuInfo(0, (0,), 4),),
         models=(ModelInfo(0, "double", 1, 100_000, sizes, (100_000,) * 3),),
         setups=[Setup(4, 1, [Bill(1, SHORT, dict.fromkeys(sizes, SHORT))])], sink=_Nobody(),
+        listen="tcp://127.0.0.1:*",  # where strangers can shout
         policy_rng=np.random.default_rng(1),
     )  # fmt: skip
     tell(service.address)
