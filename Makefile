@@ -13,7 +13,8 @@ demo: .venv/base
 # Real models need torch and transformers; TORCH=no leaves them and their tests out.
 TORCH ?= yes
 test: .venv/dev $(if $(filter no,$(TORCH)),,.venv/torch)
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not live' --numprocesses logical
+	$(BIN)/pytest -m live
 
 # Other random worlds than yesterday, so many for each law: make soak EXAMPLES=100000
 EXAMPLES ?= 20000
@@ -37,7 +38,7 @@ can-compile:
 
 # The laws of the core hold for the compiled one as well.
 test-fast: build/fast
-	PYTHONPATH=build/fast $(BIN)/pytest --override-ini 'pythonpath=build/fast .' tests/scheduler tests/sim tests/properties tests/fidelity
+	PYTHONPATH=build/fast $(BIN)/pytest --override-ini 'pythonpath=build/fast .' --numprocesses logical tests/scheduler tests/sim tests/properties tests/fidelity
 
 # With what is compiled too, where there is a compiler.
 bench: .venv/dev

@@ -1,7 +1,8 @@
 """Whether a simulation may be trusted: live runs beside the simulation of the same arrivals.
 
 What must be exact is compared exactly; what is physical within a tolerance that is fixed here, or
-within the spread of the repeated live runs where that is wider.
+within the spread of the repeated live runs where that is wider. Executions of real models are held
+against what they took alone around the live runs, and may be off by what that was apart.
 Not here: making the runs, and the delays that the simulation is given.
 """
 

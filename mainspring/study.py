@@ -25,7 +25,7 @@ Not here: running it (mainspring.sweep).
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -299,8 +299,12 @@ def _listed(document: Document, change: _Change) -> Sequence[Any]:
     if not isinstance(change.value, list) or not change.value:
         problem = f"= {show(change.value)}" if change.value != [] else "is empty"
         raise document.error(change.place, f"{problem}; expected a list of values to try")
-    if twice := next((v for v in change.value if change.value.count(v) > 1), None):
-        raise document.error(change.place, f"{show(twice)} is there twice; expected each once")
+    seen: set[Hashable] = set()
+    for value in change.value:
+        known_by = value if isinstance(value, Hashable) else show(value)
+        if known_by in seen:
+            raise document.error(change.place, f"{show(value)} is there twice; expected each once")
+        seen.add(known_by)
     return change.value
 
 

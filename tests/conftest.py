@@ -1,8 +1,29 @@
 """What all tests share."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.pop("COLUMNS", None)  # of the terminal; what is printed here is as wide as in a file
+
+HERE = Path(__file__).parent
+LIVE = [
+    HERE / "executor",
+    *(HERE / "mainspring" / f"test_{name}.py" for name in (
+        "notebooks", "profile", "remote", "resumed_validation", "serve", "validate",
+    )),
+]  # fmt: skip
+"""Tests with real processes and clocks, which others beside them would slow down."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is live; `make test` runs the rest on all cores first."""
+    for item in items:
+        if any(item.path.is_relative_to(place) for place in LIVE):
+            item.add_marker(pytest.mark.live)
+
 
 # The same examples everywhere and every day: a failure that nobody can repeat helps nobody.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import mainspring
 from mainspring.cli import main
 from mainspring.document import ScenarioError
 from mainspring.sweep import ABOUT, TABLE, Sweep, write_table
+from tests.mainspring.conftest import SMALL
 
 STUDY = {
     "name": "pairs",
@@ -24,11 +26,21 @@ STUDY = {
 }
 
 
-@pytest.fixture
-def swept(write):
-    write()
+@pytest.fixture(scope="module")
+def swept_once(tmp_path_factory):
+    home = tmp_path_factory.mktemp("swept")
+    (home / "small.toml").write_text(SMALL)
+    study = STUDY | {"scenario": str(home / "small.toml")}
     with ThreadPoolExecutor(1) as executor:
-        return mainspring.sweep(STUDY, "out", executor=executor)
+        return mainspring.sweep(study, home / "out", executor=executor)
+
+
+@pytest.fixture
+def swept(write, swept_once):
+    """A copy of its own, in the folder where it works."""
+    write()
+    shutil.copytree(swept_once.directory, "out")
+    return Sweep(Path("out"), swept_once.table, swept_once.keys)
 
 
 def test_differences_are_paired_by_seed_with_a_t_interval(swept):

@@ -78,12 +78,12 @@ def test_a_validation_measures_again_around_each_live_run(tmp_path, capsys, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.toml").write_text(SCENARIO.replace('"mine.toml/mlp-tiny"', '"p.toml/mlp-tiny"'))
     (tmp_path / "p.toml").write_text(GUESSED)
-    asked = ["validate", "s.toml", "--loads", "0.3", "--repeats", "2", "--policy", "edf",
+    asked = ["validate", "s.toml", "--loads", "own", "--repeats", "2", "--policy", "edf",
              "--out", "v", "--json"]  # fmt: skip
     with pytest.raises(SystemExit) as end:
         main(asked)
     assert end.value.code in (0, 4, 5)
-    here = tmp_path / "v" / "edf" / "0.3"
+    here = tmp_path / "v"
     slices = [here / f"alone-{i}.toml" for i in (1, 2, 3)]
     times = [file.stat().st_mtime_ns for file in slices]
     assert times == sorted(times)

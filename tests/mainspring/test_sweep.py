@@ -200,6 +200,8 @@ def test_seeds_are_added_until_the_interval_is_narrow_enough(study, here):
         (("[100, 300]", "100"), 'line 10: grid.workload.0.rate_rps = 100; expected a list'),
         (("[100, 300]", "[-1]"), "line 10: grid.workload.0.rate_rps = -1.0; expected"),
         (('"fifo"]', '"fifi"]'), "line 9: grid.policy: no policy fifi; did you mean fifo?"),
+        (("[100, 300]", "[100, 0.0, 0]"), "line 10: grid.workload.0.rate_rps: 0 is there twice"),
+        (('"fifo"]', '"fifo", "fifo"]'), 'line 9: grid.policy: "fifo" is there twice; expec'),
         (("count = 2", "cuont = 2"), "line 13: replications.cuont: unknown key; did you mean"),
         (("duration_s = 1.0", "durations = 1.0"), "line 5: set.durations: unknown key; did you"),
         (("workload.0", "wrkload.0"), "line 10: grid.wrkload.0.rate_rps: wrkload: unknown key; "),
