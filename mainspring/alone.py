@@ -27,6 +27,8 @@ QUANTILE: Final = 0.9
 LOADS: Final = 100
 AGAIN_QUANTILE: Final = 0.5
 AGAIN_LOADS: Final = 20
+LONGEST_REST_S: Final = 0.1
+"""A scenario of little traffic would be measured for hours."""
 
 
 def measure(
@@ -34,10 +36,10 @@ def measure(
 ) -> Scenario:
     """Measure the scenario's real models on this device, at the batch sizes that it knows.
 
-    rests: as long as a GPU of the scenario has between requests. At half of its capacity and above
-    it has next to none, and a device that has rested is slower: on a CPU, caches are cold. Models
-    that OUT/profile.toml has are not measured again. Returns the scenario with
-    those profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
+    rests: as long as a GPU of the scenario has between requests, LONGEST_REST_S at most. At half of
+    its capacity and above it has next to none, and a device that has rested is slower: on a CPU,
+    caches are cold. Models that OUT/profile.toml has are not measured again. Returns the scenario
+    with those profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
     """
     file = out / "profile.toml"
     names = _measured(scenario, file, box, progress, rests, QUANTILE, LOADS)
@@ -97,7 +99,8 @@ def _measured(
     rest_s = 0.0
     if rests:
         requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
-        rest_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
+        between_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
+        rest_s = min(between_s, LONGEST_REST_S)
     done = profile(
         sorted(names), sorted(sizes), file,
         box=box, quantile=quantile, loads=loads, rest_s=rest_s,

@@ -10,7 +10,7 @@ import pytest
 from executor.device import DeviceState
 from executor.measure import Measured
 from executor.models import Size
-from mainspring import load_scenario, profiling, run
+from mainspring import alone, load_scenario, profiling, run
 from mainspring.cli import main
 from mainspring.live import Box
 from mainspring.profiling import complaint, runs_for, steadiness
@@ -104,6 +104,28 @@ def test_a_validation_measures_again_around_each_live_run(tmp_path, capsys, monk
     again = [file.stat().st_mtime_ns for file in slices]
     assert again[0] == times[0]
     assert times[1] < again[1]
+
+
+@pytest.mark.parametrize(
+    ("rate_rps", "rests", "rest_s"), [(50, True, 0.02), (50, False, 0.0), (1, True, 0.1)]
+)
+def test_a_device_rests_as_between_requests_but_not_for_ever(
+    rate_rps, rests, rest_s, tmp_path, monkeypatch
+):
+    (tmp_path / "mine.toml").write_text(GUESSED)
+    (tmp_path / "s.toml").write_text(SCENARIO.replace('"poisson"', '"constant"'))
+    scenario = load_scenario(
+        tmp_path / "s.toml", [f"workload.0.rate_rps={rate_rps}", "duration_s=2"]
+    )
+    asked = []
+
+    def instead(*_, **options):
+        asked.append(options["rest_s"])
+        return [Profile("mlp-tiny", "d", 1, 1, 1, Constant(1), {1: Constant(1)}, "s", "l")]
+
+    monkeypatch.setattr(profiling, "profile", instead)
+    alone.measure_again(scenario, tmp_path / "alone.toml", Box(), None, rests)
+    assert asked == [pytest.approx(rest_s, rel=0.05)]
 
 
 @pytest.fixture
