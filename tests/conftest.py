@@ -8,20 +8,23 @@ from hypothesis import HealthCheck, settings
 
 os.environ.pop("COLUMNS", None)  # of the terminal; what is printed here is as wide as in a file
 
-HERE = Path(__file__).parent
+_LIVE = {
+    "executor": "bug_cases connections cpu_device faults front keys leaks live live_models measure "
+    "noise open_files selector sender server service watch",
+    "mainspring": "notebooks profile remote resumed_validation serve validate",
+}
 LIVE = [
-    HERE / "executor",
-    *(HERE / "mainspring" / f"test_{name}.py" for name in (
-        "notebooks", "profile", "remote", "resumed_validation", "serve", "validate",
-    )),
-]  # fmt: skip
+    Path(__file__).parent / area / f"test_{name}.py"
+    for area, names in _LIVE.items()
+    for name in names.split()
+]
 """Tests with real processes and clocks, which others beside them would slow down."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is live; `make test` runs the rest on all cores first."""
     for item in items:
-        if any(item.path.is_relative_to(place) for place in LIVE):
+        if item.path in LIVE:
             item.add_marker(pytest.mark.live)
 
 
