@@ -195,6 +195,13 @@ class LiveCluster:
     ) -> None:
         if listen is not None and keys is None and is_open(listen):
             raise LiveError(f"{listen} is open to others, so it needs keys; mainspring keys DIR")
+        self._home = tempfile.TemporaryDirectory(prefix="mainspring-")
+        address = listen or f"ipc://{self._home.name}/workers"
+        if listen is None and len(address.removeprefix("ipc://")) > zmq.IPC_PATH_MAX_LEN:
+            raise LiveError(
+                f"{tempfile.gettempdir()} is too long a path for the workers' socket; "
+                "set TMPDIR to a shorter one"
+            )
         self.controller = (
             Controller(policy, gpus, models, policy_rng)
             if record is None
@@ -258,8 +265,6 @@ class LiveCluster:
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._guard = None
-        self._home = tempfile.TemporaryDirectory(prefix="mainspring-")
-        address = listen or f"ipc://{self._home.name}/workers"
         try:
             if keys is not None:
                 self._guard = lock(self._socket, self._context, keys)

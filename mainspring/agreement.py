@@ -363,10 +363,10 @@ def _ratio(alone: Executions, said: Executions, batches: Sequence[int]) -> float
     here = there = 0.0
     for batch in batches:
         measured = _medians(alone.get(batch, {}))
-        for model, ns in said[batch].items():
-            own = len(ns) * float(np.median(ns))
-            here += len(ns) * measured[model] if model in measured else own
-            there += own
+        for model, own in _medians(said[batch]).items():
+            n = len(said[batch][model])
+            here += n * measured.get(model, own)
+            there += n * own
     return here / there
 
 
@@ -383,8 +383,8 @@ def _weighed(
         return None, None
     weights = [len(live[model]) for model in both]
     here, there = (
-        float(np.average(ns, weights=weights)) / 1e6
-        for ns in ([np.median(live[model]) for model in both], [expected[model] for model in both])
+        float(np.average([medians[model] for model in both], weights=weights)) / 1e6
+        for medians in (_medians(live), expected)
     )
     return here, there
 

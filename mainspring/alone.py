@@ -9,6 +9,7 @@ Not here: the measuring (mainspring.profiling), and the judgement (mainspring.ag
 """
 
 import tomllib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from mainspring.live import Box
 from mainspring.run import Progress
 from mainspring.scenario import Scenario, build_scenario
 from mainspring.world import arrivals
-from profiles import Samples, read
+from profiles import ProfileWarning, Samples, read
 
 QUANTILE: Final = 0.9
 LOADS: Final = 100
@@ -68,17 +69,21 @@ def measure_again(
 
 
 def executions(scenario: Scenario, files: Sequence[Path]) -> list[Executions]:
-    """What each of the files says of the scenario's real models; nothing where it has none."""
+    """What each of the files that are there says of the scenario's real models."""
     came: list[Executions] = []
     for file in files:
+        if not file.exists():
+            continue
+        with warnings.catch_warnings(action="ignore", category=ProfileWarning):  # of a few runs
+            profiles = {one.name: one for one in read(file)}
         found: Executions = {}
-        profiles = {one.name: one for one in read(file)} if file.exists() else {}
         for model in scenario.models:
-            for batch, durations in profiles[model.runs].exec.items() if model.runs != SPIN else ():
+            if model.runs == SPIN:
+                continue
+            for batch, durations in profiles[model.runs].exec.items():
                 assert isinstance(durations, Samples), "we have measured them"
                 found.setdefault(batch, {})[model.name] = list(durations.ns)
-        if found:
-            came.append(found)
+        came.append(found)
     return came
 
 

@@ -133,7 +133,8 @@ def validate(
     with asking(out, question(scenario, [policy], None, repeats, box, measured=measured)) as asked:
         if measured:
             scenario = alone.measure(scenario, out, box, progress, rests=True)
-        _before_live(asked, out / "calibration")
+        if not _taken(out / "calibration"):
+            asked.begin(out / "calibration")
         _, timings = measure_delays(scenario, out, policy, box, progress)
         came = _compared(
             scenario, out, policy, repeats, timings, progress, box, None, asked, measured
@@ -164,7 +165,8 @@ def validate_loads(
         if measured:
             scenario = alone.measure(scenario, out, box, progress, rests=False)
         for policy, home in zip(policies, homes, strict=True):
-            _before_live(asked, home / "calibration")
+            if not _taken(home / "calibration"):
+                asked.begin(home / "calibration")
             calibrated, timings = measure_delays(scenario, home, policy, box, progress)
             delays.append(calibrated)
             capacity = _capacity(calibrated.within(scenario), policy, home / CAPACITY, progress)
@@ -180,9 +182,9 @@ def validate_loads(
         return _judged(checks, delays, capacities, asked)
 
 
-def _before_live(asked: Asked, directory: Path) -> None:
-    if not (directory / TIMINGS).is_file():
-        asked.begin(directory)
+def _taken(live: Path) -> bool:
+    """Whether a live run is there, whole, so that it is not run again."""
+    return (live / TIMINGS).is_file()
 
 
 def _capacity(scenario: Scenario, policy: str, file: Path, progress: Progress | None) -> Capacity:
@@ -222,23 +224,24 @@ def _compared(
             progress(f"{label}{at}, {name}", share)
 
     live = [out / f"live-{i + 1}" for i in range(repeats)]
-    besides = [out / f"alone-{i + 1}.toml" for i in range(repeats + 1)] if measured else []
+    *before, after = besides = [out / f"alone-{i + 1}.toml" for i in range(repeats + 1)]
 
     def measure_again(file: Path) -> None:
-        alone.measure_again(
-            scenario, file, box, lambda name, share: report(f"{name} alone", share),
-            rests=load is None,
-        )  # fmt: skip
+        if measured:
+            alone.measure_again(
+                scenario, file, box, lambda name, share: report(f"{name} alone", share),
+                rests=load is None,
+            )  # fmt: skip
 
     took = []
-    for i, directory in enumerate(live):
-        if measured and not (directory / TIMINGS).is_file():
-            measure_again(besides[i])
-        _before_live(asked, directory)
+    for directory, beside in zip(live, before, strict=True):
+        if not _taken(directory):
+            measure_again(beside)
+            asked.begin(directory)
         _, timings = run_timed(scenario, directory, policy, partial(report, directory.name), box)
         took.append(timings)
-    if measured and not besides[-1].exists():
-        measure_again(besides[-1])
+    if not after.exists():
+        measure_again(after)
     simulated = [out / f"simulated-{i + 1}" for i in range(repeats)]
     stretches = []
     for i, directory in enumerate(simulated):

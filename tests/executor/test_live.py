@@ -3,12 +3,14 @@
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from executor.controller import LiveError
 from mainspring import load_scenario
 from mainspring.crew import Crew
 from mainspring.document import ScenarioError
@@ -200,6 +202,15 @@ def test_no_other_user_reaches_the_socket_of_the_own_workers():
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     world.close()
     assert not socket.parent.exists()
+
+
+def test_a_socket_in_too_long_a_path_is_one_line_that_says_what_to_set(tmp_path, monkeypatch):
+    home = tmp_path / ("x" * 100)
+    home.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    with pytest.raises(LiveError, match="too long a path for the workers' socket; set TMPDIR"):
+        cluster(Fates())
+    assert not list(home.iterdir())
 
 
 def test_a_stranger_that_shouts_without_end_ends_nobody():
