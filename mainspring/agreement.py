@@ -36,6 +36,8 @@ EXECUTION_TOLERANCE: Final = 0.10
 FEWEST_EXECUTIONS: Final = 10
 """A batch size that a live run has seen less often is only shown: large batches that are rare
 form behind a stall, and share it."""
+ALONE: Final = "batches alone around the live runs, over the profile"
+"""The check that is there where executions are held against what models took alone."""
 START_TOLERANCE_MS: Final = 1.0
 """How late an action may start at p99; judged only where a core is free for the worker."""
 DRIFT: Final = 0.05
@@ -337,8 +339,7 @@ def _executions(
         ratios = [_ratio(each, said, list(said)) for each in alone]
         _, mean, low, high = two_sided(ratios)
         yield Check(  # shown only: the simulation's stretch is of these minutes, too
-            "batches alone around the live runs, over the profile", Grade.SHOWN, live=mean,
-            spread=max(ratios) - min(ratios), low=low, high=high,
+            ALONE, Grade.SHOWN, live=mean, spread=max(ratios) - min(ratios), low=low, high=high
         )  # fmt: skip
     beside: Executions = {}
     for each in alone:

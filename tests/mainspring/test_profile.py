@@ -100,6 +100,9 @@ def test_a_validation_measures_again_around_each_live_run(tmp_path, capsys, monk
     drifts = np.array(medians) / np.median(first.exec[1].ns)
     assert min(drifts) * 0.9 <= drift["live"] <= max(drifts) * 1.1
 
+    page = (tmp_path / "v" / "validate.html").read_text()
+    assert "have what they took alone around the live runs" in page
+
     live.unlink()  # as of one that was killed
     with pytest.raises(SystemExit):
         main(asked)

@@ -51,6 +51,7 @@ def test_loads_are_shares_of_a_capacity_that_it_finds_and_the_page_shows_them(
                 load * capacity["rps"] * 250 / capacity["own_rps"]
             )
     page = (tmp_path / "v" / "validate.html").read_text()
+    assert "what they took alone" not in page
     assert "clockwork at 20% of capacity" in page
     assert page.count("<svg") == 4
     assert json.loads((tmp_path / "v" / "validate.json").read_text()) == came
