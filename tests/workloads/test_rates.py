@@ -1,7 +1,6 @@
 """Workloads whose arrivals are made: their counts, gaps and shapes, against theory."""
 
 import math
-import time
 
 import msgspec
 import numpy as np
@@ -93,23 +92,18 @@ def test_a_workload_that_begins_after_the_end_has_no_arrivals(workload):
 
 
 @pytest.mark.parametrize("workload", EVERY_KIND, ids=repr)
-def test_an_arrival_costs_well_below_a_microsecond_and_chunks_stay_small(workload):
-    """0.3 us is the aim, met with room on an idle machine; here others may be at work."""
+def test_chunks_stay_small(workload):
     field = "to_rps" if isinstance(workload, Ramp) else "rate_rps"
     if isinstance(workload, Steps):
         workload = Steps(steps=[(0, 5000), (3, 0), (4, 30_000)], period_s=5)
     else:
         workload = msgspec.structs.replace(workload, **{field: 10_000.0})
-    n, largest, best_s = 0, 0, math.inf
-    for _ in range(3):
-        began_s, n = time.perf_counter(), 0
-        for chunk in workload.chunks(range(100), [], 50 * SECOND_NS, np.random.default_rng(1)):
-            n += len(chunk.times_ns)
-            largest = max(largest, len(chunk.times_ns))
-        best_s = min(best_s, time.perf_counter() - began_s)
-    assert n > 100_000
-    assert largest <= 16_384
-    assert best_s / n < 1e-6
+    sizes = [
+        len(chunk.times_ns)
+        for chunk in workload.chunks(range(100), [], 50 * SECOND_NS, np.random.default_rng(1))
+    ]
+    assert sum(sizes) > 100_000
+    assert max(sizes) <= 16_384
 
 
 # -- constant --------------------------------------------------------------------------------------
