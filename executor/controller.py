@@ -26,6 +26,7 @@ import numpy as np
 import zmq
 
 from executor.address import is_open
+from executor.callers import Callers, most
 from executor.keys import KeysError, lock
 from executor.lateness import Lateness
 from executor.offset import Offset
@@ -264,10 +265,12 @@ class LiveCluster:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._guard = None
+        self._guard = self._callers = None
         try:
             if keys is not None:
                 self._guard = lock(self._socket, self._context, keys)
+            if listen is not None:
+                self._callers = Callers(self._socket, most(len(gpus)))
             self._socket.setsockopt(zmq.IPV6, listen is not None and "[" in listen)
             self._socket.bind(address)
         except (KeysError, zmq.ZMQError) as error:
@@ -286,6 +289,11 @@ class LiveCluster:
     def serving(self) -> int:
         """Workers that are there now."""
         return sum(peer.state is _State.SERVING for peer in self._peers)
+
+    @property
+    def hung_up(self) -> int:
+        """Connections that were too many."""
+        return 0 if self._callers is None else self._callers.hung_up
 
     @property
     def in_force(self) -> list[dict[str, str]]:
@@ -332,6 +340,8 @@ class LiveCluster:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self._callers is not None:
+            self._callers.close()
         self._socket.close(linger=0)
         if self._guard is not None:
             self._guard.stop()
@@ -352,6 +362,9 @@ class LiveCluster:
     async def _run(self, end_ns: int, drain_ns: int, watch: Callable[[int], bool]) -> bool:
         loop = self._loop = asyncio.get_running_loop()
         loop.add_reader(int(self._socket.getsockopt(zmq.FD)), self._guarded, self._came)
+        if self._callers is not None:
+            loop.add_reader(self._callers.fileno(), self._guarded, self._look_at_callers)
+            self._look_at_callers()
         came = await self._gather(watch)
         self._epoch_ns = time.monotonic_ns()
         if not came:
@@ -684,6 +697,12 @@ class LiveCluster:
         self._read()
         self._flush()
         self._call_for_timers()
+
+    def _look_at_callers(self) -> None:
+        assert self._callers is not None
+        if self._callers.look():
+            assert self._loop is not None
+            self._loop.call_soon(self._guarded, self._look_at_callers)
 
     def _wake_up(self) -> None:
         # Not for ever: a call of the loop's for a deadline in ten days would be kept for ten days.

@@ -25,9 +25,6 @@ ALLOWED: Final = "workers"
 DOMAIN: Final = "mainspring"
 """Of ZAP. pyzmq looks for keys under exactly this name; "*" is for sockets without one."""
 
-HANDSHAKE_MS: Final = 5_000
-"""Who has not proved itself by then is cut off, so that strangers cannot hoard connections."""
-
 
 class KeysError(Exception):
     """Keys cannot be written or read, in one line."""
@@ -81,7 +78,6 @@ def lock(
     socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
     # Without this, libzmq lets everyone in whose encryption is right where nobody answers ZAP.
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return guard
 
 

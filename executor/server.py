@@ -27,13 +27,14 @@ AT_A_TIME: Final = 64
 BACKLOG: Final = 1_024
 """Those for which the kernel waits until they are taken."""
 OTHER_FILES: Final = 128
-"""What a service has open beside connections: the run's files and its workers' sockets, some 40."""
+"""What a service has open beside connections: the run's files and what ZeroMQ needs, some 40."""
 
 
-def room_for(connections: int) -> int:
+def room_for(connections: int, workers: int) -> int:
     """How many of so many connections this process may have, once its limit of open files has been
-    raised for them. Those that are being taken and being refused need room, too."""
-    beside = 4 * AT_A_TIME + REFUSED_AT_ONCE + OTHER_FILES
+    raised for them and its workers'. Those that are being taken and being refused need room, too.
+    """
+    beside = 4 * AT_A_TIME + REFUSED_AT_ONCE + OTHER_FILES + workers
     return min(connections, allow(connections + beside) - beside)
 
 

@@ -62,8 +62,8 @@ class Punctuality(msgspec.Struct, frozen=True):
 
     start_late_us: by quantile, over n actions. arrival_late_us: the same for requests, which
     reach the controller by its own timer. workers_away_ms: how long each worker was away that was
-    lost and came back. stale_results: what lost workers said too late. devices: what each GPU's
-    device told of itself.
+    lost and came back. stale_results: what lost workers said too late. hung_up_connections: those
+    that were too many. devices: what each GPU's device told of itself.
     """
 
     n: int
@@ -76,6 +76,7 @@ class Punctuality(msgspec.Struct, frozen=True):
     device_errors: dict[str, int] = {}
     workers_away_ms: list[float] = []
     stale_results: int = 0
+    hung_up_connections: int = 0
     devices: list[Watched] = []
 
 
@@ -454,6 +455,7 @@ def _punctuality(world: Any) -> Punctuality:
         device_errors=dict(world.device_errors),
         workers_away_ms=[ns / 1e6 for ns in world.away_ns],
         stale_results=world.stale,
+        hung_up_connections=world.hung_up,
         devices=world.devices,
     )
 

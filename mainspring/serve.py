@@ -70,6 +70,7 @@ def _serve(
     on_start: Callable[[str], None],
 ) -> LiveRun:
     try:
+        from executor.callers import most
         from executor.counts import Counts
         from executor.front import Limits
         from executor.server import room_for
@@ -79,8 +80,8 @@ def _serve(
             f"serve needs {error.name}; install it with pip install 'mainspring[serve]'"
         ) from None
 
-    wanted = Limits().connections
-    connections = room_for(wanted)
+    wanted, gpus = Limits().connections, scenario.spec.cluster.gpus
+    connections = room_for(wanted, gpus if box.remote is None else most(gpus))
     if connections < wanted:
         why = "the limit of open files (ulimit -Hn) allows no more"
         if connections < 1:
@@ -88,7 +89,7 @@ def _serve(
         warnings.warn(
             f"{connections} connections at a time, not {wanted:,}: {why}; raise it", stacklevel=2
         )
-    gpus, models = cluster_info(scenario)
+    places, models = cluster_info(scenario)
     served = _served(scenario, box)
 
     def make(**run: Any) -> Service:
@@ -99,7 +100,7 @@ def _serve(
                 counts=Counts(
                     [info.name for info in models],
                     [info.pages for info in models],
-                    [gpu.pages for gpu in gpus],
+                    [gpu.pages for gpu in places],
                 ),
                 limits=Limits(waiting_requests=waiting, connections=connections),
                 host=host,

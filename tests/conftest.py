@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 os.environ.pop("COLUMNS", None)  # of the terminal; what is printed here is as wide as in a file
 
 _LIVE = {
-    "executor": "bug_cases connections cpu_device faults front keys leaks live live_models measure "
-    "noise open_files selector sender server service watch",
+    "executor": "bug_cases callers connections cpu_device faults front keys leaks live live_models "
+    "measure noise open_files selector sender server service watch",
     "mainspring": "notebooks profile remote resumed_validation serve validate",
 }
 LIVE = [

@@ -100,7 +100,7 @@ def test_a_validation_measures_again_around_each_live_run(tmp_path, capsys, monk
     medians = np.array([np.median(ns) for ns in alone_ns])
     drawn_ns = medians.mean() / drift["live"]  # the median of what the simulation drew
     (first,) = read(tmp_path / "v" / "profile.toml")
-    assert min(first.exec[1].ns) <= drawn_ns <= max(first.exec[1].ns)
+    assert min(first.exec[1].ns) - 1 <= drawn_ns <= max(first.exec[1].ns) + 1
     assert drift["spread"] * drawn_ns == pytest.approx(np.ptp(medians))
 
     page = (tmp_path / "v" / "validate.html").read_text()
