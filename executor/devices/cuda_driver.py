@@ -54,10 +54,11 @@ def cuda_torch(gpu: int) -> Any:
     torch = import_torch("the cuda device")
     if not torch.cuda.is_available():
         raise DeviceError("there is no CUDA GPU that torch can use here; take --device cpu")
-    if gpu >= torch.cuda.device_count():
+    there = torch.cuda.device_count()
+    if gpu >= there:
         raise DeviceError(
-            f"there is no GPU {gpu} here, only {torch.cuda.device_count()}; "
-            "set cluster.gpus to that"
+            f"there is no GPU {gpu} here, the last one is {there - 1}; "
+            f"set cluster.gpus to {there} at most, or take --device cuda:{there - 1}"
         )
     return torch
 

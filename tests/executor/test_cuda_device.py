@@ -6,6 +6,7 @@ Nothing here says that a GPU does the same: that is what `make gpu-check` is for
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -590,6 +591,20 @@ def test_it_imports_without_a_gpu_and_says_so_where_one_is_needed():
 
     with pytest.raises(DeviceError, match="no CUDA GPU that torch can use here; take --device cpu"):
         TorchDriver(0)
+
+
+@pytest.mark.parametrize(("gpu", "is_there"), [(1, True), (2, False), (9, False)])
+def test_a_gpu_that_is_not_there_is_told_with_the_last_one(gpu, is_there, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch: pip install 'mainspring[executor]'")
+    from executor.devices import cuda_driver
+
+    two = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2)
+    monkeypatch.setattr(cuda_driver, "import_torch", lambda what: SimpleNamespace(cuda=two))
+    if is_there:
+        assert cuda_driver.cuda_torch(gpu).cuda is two
+        return
+    with pytest.raises(DeviceError, match=f"no GPU {gpu} here, the last one is 1; set cluster.gpu"):
+        cuda_driver.cuda_torch(gpu)
 
 
 def test_the_logic_does_not_import_torch():
