@@ -32,6 +32,7 @@ from executor.oip import (
     parse,
     reply,
 )
+from executor.visitors import refuse_pages
 from scheduler.records import Outcome, Reason
 
 SLO_HEADER: Final = "Mainspring-Slo-Ms"
@@ -89,11 +90,11 @@ _TRY_AGAIN: Final = {Reason.MISSED_WINDOW, Reason.WORKER_LOST}
 
 
 def build_app(
-    models: Sequence[ServedModel], backend: Backend, counts: Counts, limits: Limits
+    models: Sequence[ServedModel], backend: Backend, counts: Counts, limits: Limits, *, local: bool
 ) -> Starlette:
-    """The application, for any ASGI server."""
+    """The application, for any ASGI server. local: it listens to this machine alone."""
     front = _Front(models, backend, counts, limits)
-    guarded = partial(_guard, front, counts)
+    guarded = partial(_guard, front, counts, local)
     model = "/v2/models/{model}"
     routes = [
         Route("/v2", guarded(front.server)),
@@ -370,9 +371,10 @@ EXTENSIONS: Final = ["binary_tensor_data", "model_configuration", "statistics", 
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-def _guard(front: _Front, counts: Counts, handler: _Handler) -> _Handler:
+def _guard(front: _Front, counts: Counts, local: bool, handler: _Handler) -> _Handler:
     async def guarded(request: Request) -> Response:
         try:
+            refuse_pages(request.headers, local)
             return front.in_pieces(await handler(request))
         except Refused as refused:
             if request.method == "POST":

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from executor.address import is_open
 from executor.controller import LiveCluster
 from executor.counts import Counts
 from executor.front import Answer, Limits, build_app
@@ -66,7 +67,7 @@ class Service(LiveCluster):
         super().__init__(chunks=iter(()), slo_ns=(), sink=told, **run)
         self._served = served
         self._counts = counts
-        app = build_app(served, self, counts, limits)
+        app = build_app(served, self, counts, limits, local=not is_open(f"{host}:{port}"))
         self._http = HttpServer(app, host, port, limits, counts)
         self._on_start = on_start
 

@@ -70,12 +70,12 @@ class Reply(NamedTuple):
 class Front:
     """The application, asked in this process, or served with `serving`."""
 
-    def __init__(self, model: ServedModel = DOUBLE, **limits: Any) -> None:
+    def __init__(self, model: ServedModel = DOUBLE, *, local: bool = False, **limits: Any) -> None:
         self.limits = Limits(**limits)
         self.counts = Counts(["double"], pages_of_model=[3], pages_of_gpu=[10])
         self.backend = Doubling(self.counts)
         self.backend.repeat = model.outputs[0].shape[0] // model.inputs[0].shape[0]
-        self.app = build_app([model], self.backend, self.counts, self.limits)
+        self.app = build_app([model], self.backend, self.counts, self.limits, local=local)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         return asyncio.run(self.send(method, path, body, **headers))

@@ -185,7 +185,7 @@ def test_what_all_models_have_to_tell_is_held_until_it_is_taken() -> None:
     for room, status in ((10_000_000, 200), (300_000, 503)):
         front = Front(waiting_bytes=room)
         front.counts = Counts([model.name for model in models], [1] * 1_000, [10])
-        front.app = build_app(models, front.backend, front.counts, front.limits)
+        front.app = build_app(models, front.backend, front.counts, front.limits, local=False)
         assert front.ask("GET", "/v2/models/stats").status == status
         assert front.ask("GET", "/v2").status == 200
         held = front.counts._registry.get_sample_value("mainspring_http_held_bytes")
@@ -236,3 +236,34 @@ def test_what_clients_make_up_makes_no_metric(path: str) -> None:
     for i in range(1, 1_000):
         ask(i)
     assert lines() == before
+
+
+@pytest.mark.parametrize(
+    ("local", "headers", "reason"),
+    [
+        (True, {}, None),
+        (True, {"Host": "localhost:8000"}, None),
+        (True, {"Host": "gpu.localhost"}, None),
+        (True, {"Host": "127.0.0.1:8000"}, None),
+        (True, {"Host": "[::1]:8000"}, None),
+        (True, {"Host": "evil.example:8000"}, "other_host"),
+        (True, {"Host": "127.0.0.1.evil.example"}, "other_host"),
+        (True, {"Host": "[::1"}, "other_host"),
+        (False, {"Host": "gpus.example"}, None),
+        (True, {"Host": "localhost:8000", "Origin": "http://localhost:8000"}, None),
+        (True, {"Host": "localhost:8000", "Origin": "http://localhost:9000"}, "other_origin"),
+        (True, {"Host": "localhost:8000", "Origin": "null"}, "other_origin"),
+        (False, {"Host": "gpus.example", "Origin": "https://evil.example"}, "other_origin"),
+        (False, {"Host": "gpus.example", "Origin": "https://gpus.example"}, None),
+    ],
+)
+def test_pages_of_others_are_refused(
+    local: bool, headers: dict[str, str], reason: str | None
+) -> None:
+    """A browser asks for them, and says whose page it is, or by which name it found the way."""
+    front = Front(local=local)
+    replies = [front.infer(body([1, 2]), **headers), front.ask("GET", "/metrics", **headers)]
+    assert [reply.status for reply in replies] == [403 if reason else 200] * 2
+    if reason:
+        assert [reply.json["reason"] for reply in replies] == [reason] * 2
+        assert not front.backend.slos
