@@ -21,9 +21,9 @@ class Timings(msgspec.Struct):
     same. costs: by how many actions and answers came of an event, the controller's own time for
     it. there: from the end of that to an action's start, or to its arrival where its window was not
     open yet; so with what sending takes, and of actions that left while their GPU did nothing, so
-    without what they wait for. gap: an engine's idle time between
-    two actions, of which the second was there before the first ended. back: from an action's end to
-    the controller's look at it. over: a duration less its profile's, by "load" or batch size, where
+    without what they wait for. gap: an engine's idle time between two actions, of which the second
+    was there before the first ended. back: from a batch's end to the controller's look at it;
+    back_loads: from a load's. over: a duration less its profile's, by "load" or batch size, where
     the profile's is constant. ran_ns, said_ns: of the other batches, what they took together and
     what their profiles' means say; ran: how many.
     """
@@ -34,6 +34,7 @@ class Timings(msgspec.Struct):
     there: list[int] = []
     gap: list[int] = []
     back: list[int] = []
+    back_loads: list[int] = []
     over: dict[str, list[int]] = {}
     ran: int = 0
     ran_ns: int = 0
@@ -43,7 +44,7 @@ class Timings(msgspec.Struct):
         """Take over another run's samples."""
         for mine, its in (
             (self.handled, other.handled), (self.woken, other.woken), (self.there, other.there),
-            (self.gap, other.gap), (self.back, other.back),
+            (self.gap, other.gap), (self.back, other.back), (self.back_loads, other.back_loads),
         ):  # fmt: skip
             mine += its
         for emitted, ns in other.costs.items():
@@ -75,13 +76,17 @@ class TimedCluster(LiveCluster):
             self._coming = (one for one in self._coming if rng.random() < share)
         self._left_ns: dict[int, int] = {}  # by action id
         self._busy_until_ns = [0] * len(self._setups)
-        self._result: Report | None = None
+        self._result: tuple[Action, Report] | None = None
         self._means_ns: dict[tuple[int, int], float] = {}  # by model and batch
 
     def _settle(self, now_ns: int) -> None:
         if self._result is not None:
-            self._timings.back.append(now_ns - self._result.end_ns)
+            action, report = self._result
             self._result = None
+            if isinstance(action, Infer):
+                self._timings.back.append(now_ns - report.end_ns)
+            elif isinstance(action, Load):
+                self._timings.back_loads.append(now_ns - report.end_ns)
         out = self._out
         sent = [action.id for _, action in out.sent]
         emitted = len(sent) + len(out.ended)
@@ -104,7 +109,7 @@ class TimedCluster(LiveCluster):
         sent = self._in_flight.get(report.id)
         left_ns = self._left_ns.pop(report.id, None)
         if sent is not None and left_ns is not None and report.status is Status.DONE:
-            self._result = report
+            self._result = sent[1], report
             self._took(gpu, sent[1], left_ns, report)
         super()._reported(gpu, report)
         self._result = None

@@ -95,6 +95,8 @@ class MeasuredDelays(msgspec.Struct, frozen=True):
     def write(self, file: Path) -> None:
         """As a table, for scenarios. Raises OSError."""
         table = msgspec.to_builtins(self)
+        told = table["delays_us"]
+        table["delays_us"] = {name: us for name, us in told.items() if us is not None}
         file.write_text(
             tomli_w.dumps({key: of for key, of in table.items() if of is not None}),
             encoding="utf-8",
@@ -154,7 +156,7 @@ def summed_up(
     """timings: a delay comes of the first that has enough samples of it."""
     measured: dict[str, list[float] | float] = {}
     samples: dict[str, int] = {}
-    for name in DelaysUs().each():
+    for name in DelaysUs.__struct_fields__:
         ns = next((ns for each in timings if len(ns := _samples(each)[name]) >= FEWEST), ())
         if len(ns):
             samples[name] = len(ns)
@@ -183,6 +185,7 @@ def _samples(timings: "Timings") -> Mapping[str, Sequence[float]]:
         "controller_to_worker": timings.there,
         "worker_gap": timings.gap,
         "worker_to_controller": timings.back,
+        "load_to_controller": timings.back_loads,
         "overrun": [ns for each in timings.over.values() for ns in each],
         "decision_per_event": event,
         "decision_per_action": per_action,

@@ -43,8 +43,9 @@ class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     poll: how long an event lies in the controller's inbox until its polling loop sees it.
     wake: how much later it sees that a time has come which the policy asked for.
     worker_gap: idle time of an engine between two actions. overrun: what loads and batches take
-    beyond a profile that has one number for them. decision_*: the controller's own time;
-    while it works, events wait in its inbox.
+    beyond a profile that has one number for them. load_to_controller: of loads and unloads, where
+    worker_to_controller is of batches alone. decision_*: the controller's own time; while it works,
+    events wait in its inbox.
     """
 
     client_to_controller: Varying = 0.0
@@ -54,14 +55,18 @@ class DelaysUs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worker_gap: Varying = 0.0
     overrun: Varying = 0.0
     worker_to_controller: Varying = 0.0
+    load_to_controller: Varying | None = None
     controller_to_client: NotNegative = 0.0
     decision_per_event: NotNegative = 0.0
     decision_per_action: NotNegative = 0.0
 
     def each(self) -> dict[str, list[float]]:
-        """What each of them may be."""
+        """What each of them may be, but for what is not told apart."""
         given = msgspec.structs.asdict(self)
-        return {name: us if isinstance(us, list) else [us] for name, us in given.items()}
+        return {
+            name: us if isinstance(us, list) else [us]
+            for name, us in given.items() if us is not None
+        }  # fmt: skip
 
     def any(self) -> bool:
         """Whether there are delays at all."""

@@ -113,6 +113,8 @@ def _constant(delays: DelaysUs) -> Delays:
     """Those that are always the same; a duration's overrun is none of the cluster's."""
     us = {name: each[0] for name, each in delays.each().items() if len(each) == 1}
     us.pop("overrun", None)
+    if isinstance(delays.load_to_controller, list):
+        us["load_to_controller"] = 0.0
     return Delays(**{f"{name}_ns": round(one * 1e3) for name, one in us.items()})
 
 
@@ -120,7 +122,12 @@ def _drawn(delays: DelaysUs, rng: np.random.Generator) -> Drawn | None:
     """The others; None where there are none."""
     us = {name: each for name, each in delays.each().items() if len(each) > 1}
     us.pop("overrun", None)
-    return Drawn({name: _samples(each) for name, each in us.items()}, rng) if us else None
+    if not us:
+        return None
+    durations: dict[str, Durations | None] = {name: _samples(each) for name, each in us.items()}
+    if delays.load_to_controller is not None:
+        durations.setdefault("load_to_controller", None)
+    return Drawn(durations, rng)
 
 
 def _cost(pages: int, profile: Profile, overrun_us: Sequence[float], stretch: float) -> ModelCost:

@@ -61,6 +61,8 @@ class Delays(NamedTuple):
     worker_gap_ns: int = 0
     """How long an engine is idle between two actions."""
     worker_to_controller_ns: int = 0
+    load_to_controller_ns: int | None = None
+    """Of loads and unloads, where that is not the same."""
     controller_to_client_ns: int = 0
     decision_per_event_ns: int = 0
     """The controller's own time for an event, and for each action that comes of it."""
@@ -182,9 +184,11 @@ class Cluster:
         self._inbox: deque[tuple[Callable[[int, Any], None], object]] = deque()
         self._busy_until_ns = 0
         self._to_inbox_ns = delays.client_to_controller_ns + delays.poll_ns
-        self._result_ns = delays.worker_to_controller_ns + delays.poll_ns
+        self._result_ns = self._load_ns = delays.worker_to_controller_ns + delays.poll_ns
+        if delays.load_to_controller_ns is not None:
+            self._load_ns = delays.load_to_controller_ns + delays.poll_ns
         self._has_cost = bool(delays.decision_per_event_ns or delays.decision_per_action_ns)
-        self._varies = drawn is not None
+        self._varies = drawn is not None or self._load_ns != self._result_ns
         """Whether messages take different times; then none may overtake another on its way."""
         # By GPU, when its last message arrives, if it varies.
         self._last_there_ns = [0] * len(gpus)
@@ -377,12 +381,14 @@ class Cluster:
             there_ns += self._drawn.controller_to_worker.next_ns()
         return there_ns
 
-    def _back_ns(self) -> int:
-        """How long a result takes until the controller looks at it."""
-        back_ns = self._result_ns
-        if self._drawn is not None and self._drawn.worker_to_controller:
-            back_ns += self._drawn.worker_to_controller.next_ns()
-        return back_ns
+    def _back_ns(self, action: Action) -> int:
+        """How long its result takes until the controller looks at it."""
+        drawn = self._drawn
+        if type(action) is Infer:
+            back_ns, stream = self._result_ns, drawn and drawn.worker_to_controller
+        else:
+            back_ns, stream = self._load_ns, drawn and drawn.load_to_controller
+        return back_ns + stream.next_ns() if stream else back_ns
 
     def _tell_truth(self, truth: Truth, ended: Sequence[Ended], end_ns: int) -> None:
         """Clients say what would have been right, to answers and to defaults alike."""
@@ -438,9 +444,9 @@ class Cluster:
         gpu = self._out.gpu_of_lane[action.lane]
         write_action(self._sink, result, gpu, sent_ns)
         delay_ns = self._result_ns
-        if self._drawn is not None:
+        if self._varies:
             now_ns = self.env.now
-            self._last_back_ns[gpu] = max(now_ns + self._back_ns(), self._last_back_ns[gpu])
+            self._last_back_ns[gpu] = max(now_ns + self._back_ns(action), self._last_back_ns[gpu])
             delay_ns = self._last_back_ns[gpu] - now_ns
         self.env.call_in(delay_ns, partial(self._receive, result))
 

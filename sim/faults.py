@@ -165,7 +165,7 @@ class FaultyCluster(Cluster):
         now_ns = self.env.now
         gpu = self._out.gpu_of_lane[result.action.lane]
         way = self._ways[gpu]
-        back_ns = now_ns + self._back_ns() + way.extra_ns(now_ns)
+        back_ns = now_ns + self._back_ns(result.action) + way.extra_ns(now_ns)
         if way.results_to_lose:
             way.results_to_lose -= 1
             # Sent again, and again after what was sent meanwhile.

@@ -110,7 +110,9 @@ def test_a_simulation_has_delays_that_were_measured_in_other_runs(
         # Groups differ by one in size; the lowest and highest are means of what they hold.
         assert min(ns) / 1e3 - 0.1 <= us[0] <= us[-1] <= max(ns) / 1e3 + 0.1
     told = tomllib.loads((tmp_path / "v" / "delays.toml").read_text())
-    assert told["delays_us"] == measured["delays_us"]
+    assert told["delays_us"] == {
+        name: us for name, us in measured["delays_us"].items() if us is not None
+    }
     # Generous: a message takes some time, and less than a second on any machine.
     for name in ("client_to_controller", "controller_to_worker", "worker_to_controller"):
         assert all(0 < us < 1e6 for us in measured["delays_us"][name])
@@ -123,6 +125,17 @@ def test_a_spread_keeps_the_mean_of_what_was_measured() -> None:
     assert spread.worker_to_controller[:2] == [1.5, 3.5]
     assert sum(spread.worker_to_controller) / 50 == pytest.approx(50.5)
     assert spread.worker_gap == 0
+    assert spread.load_to_controller is None
+
+
+def test_results_of_loads_are_told_apart_where_there_are_enough() -> None:
+    given = Timings(back=[5_000] * 10, back_loads=[1_000] * 10)
+    spread = summed_up([given], "made up").delays_us
+    assert (spread.worker_to_controller, spread.load_to_controller) == ([5.0] * 10, [1.0] * 10)
+    given.add(Timings(back_loads=[3_000] * 10))
+    told = summed_up([given], "made up")
+    assert told.delays_us.load_to_controller == [1.0] * 10 + [3.0] * 10
+    assert told.samples["load_to_controller"] == 20
 
 
 def test_what_a_run_has_too_little_of_comes_of_the_next() -> None:

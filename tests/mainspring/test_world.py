@@ -21,7 +21,7 @@ from mainspring.world import (
     quiet_collector,
 )
 from profiles.durations import Samples
-from results import read_actions
+from results import read_actions, read_outcomes
 from scheduler.memory import Contiguous
 from scheduler.records import FOREVER, Reason, Status
 from tests.sim.test_cluster import Script
@@ -106,6 +106,35 @@ def test_delays_that_vary_are_drawn_and_written_down(write, tmp_path):
     batches = [ns for kind, batch, ns in took if kind == "infer" and batch == 1]
     plain_ns = scenario.models[0].profile.exec[1].estimate_ns()
     assert set(batches) == {plain_ns, plain_ns + 1_000_000}
+    again = mainspring_run(load_scenario(run.directory), tmp_path / "again", ["fifo"])["fifo"]
+    assert again.summary.digest == run.summary.digest
+
+
+@pytest.mark.parametrize(
+    ("us", "load_us"),
+    [
+        ("worker_to_controller = 2000", 2000),
+        ("worker_to_controller = [2000, 2000]", 2000),
+        ("worker_to_controller = 2000\nload_to_controller = 500", 500),
+        ("worker_to_controller = [2000, 2000]\nload_to_controller = 500", 500),
+        ("worker_to_controller = 2000\nload_to_controller = [500, 500]", 500),
+        ("worker_to_controller = 2000\nload_to_controller = 0", 0),
+    ],
+)
+def test_results_of_loads_may_have_a_delay_of_their_own(write, us, load_us, tmp_path):
+    delays = f"[cluster.delays_us]\npoll = 10\n{us}"
+    scenario = load_scenario(write(("pages = 64", f"pages = 64\n{delays}")))
+    run = mainspring_run(scenario, tmp_path / "run", ["fifo"])["fifo"]
+    actions = read_actions(run.directory).to_pylist()
+    ends_ns = {row["model"]: row["end_ns"] for row in reversed(actions) if row["type"] == "load"}
+    heard_ns = {row["model"]: row["sent_ns"] for row in reversed(actions) if row["batch"]}
+    first = min(ends_ns, key=ends_ns.__getitem__)
+    assert heard_ns[first] - ends_ns[first] == (load_us + 10) * 1000
+    outcomes = read_outcomes(run.directory).to_pylist()
+    batch_ns = {row["id"]: row["end_ns"] for row in actions}
+    assert {row["end_ns"] - batch_ns[row["action"]] for row in outcomes if row["batch"]} == {
+        2_010_000
+    }
     again = mainspring_run(load_scenario(run.directory), tmp_path / "again", ["fifo"])["fifo"]
     assert again.summary.digest == run.summary.digest
 

@@ -97,9 +97,16 @@ def actions_have_one_result_each(case: Case, world: World, seen: Recorder) -> No
     asked = {row.id: row.model for row in world.requests}
     assert len(rows) == len(world.actions)
     assert set(heard) <= set(rows) <= set(emitted)
+    batch_ns = load_ns = d.worker_to_controller_ns + d.poll_ns
+    if d.load_to_controller_ns is not None:
+        load_ns = d.load_to_controller_ns + d.poll_ns
+    before_ns: dict[int, int] = {}  # by GPU: none overtakes the one before
     for now_ns, result in seen.results:
         assert result.action is emitted[result.action.id][2]
-        late_ns = now_ns - rows[result.action.id].end_ns - d.worker_to_controller_ns - d.poll_ns
+        row = rows[result.action.id]
+        there_ns = row.end_ns + (batch_ns if row.type == "infer" else load_ns)
+        before_ns[row.gpu] = there_ns = max(there_ns, before_ns.get(row.gpu, 0))
+        late_ns = now_ns - there_ns
         if d.decision_per_event_ns or d.decision_per_action_ns:
             assert late_ns >= 0  # it may have waited in the inbox
         else:

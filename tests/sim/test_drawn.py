@@ -33,6 +33,16 @@ def test_a_server_that_waits_for_messages_is_as_fast_as_their_mean(name: str) ->
     assert expected_ms - 4 * error_ms > RESNET50_LOAD_MS + N * (RESNET50[1] + 0.1)
 
 
+def test_what_a_load_ends_with_is_told_apart_where_it_was_measured() -> None:
+    def end_ms(**ms: Sequence[float]) -> float:
+        world = run("fifo", [(0, 0)] * 10, slo_ms=None, drawn=drawn(**ms))
+        return max(row.end_ns for row in world.requests) / MS - RESNET50_LOAD_MS - 10 * RESNET50[1]
+
+    assert end_ms(worker_to_controller=[2.0]) == pytest.approx(11 * 2)
+    assert end_ms(worker_to_controller=[2.0], load_to_controller=[0.5]) == pytest.approx(20.5)
+    assert end_ms(load_to_controller=[0.5]) == pytest.approx(0.5)
+
+
 def test_nothing_overtakes_on_one_way() -> None:
     """An action, a result or a request that takes less than the one before comes behind it."""
     arrivals = [(1.0 * i, 0) for i in range(200)]
