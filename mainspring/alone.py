@@ -18,10 +18,10 @@ import msgspec
 
 from executor.models import SPIN
 from mainspring.agreement import Executions
+from mainspring.delays import work
 from mainspring.live import Box
 from mainspring.run import Progress
 from mainspring.scenario import Scenario, build_scenario
-from mainspring.world import arrivals
 from profiles import ProfileWarning, Samples, read
 
 QUANTILE: Final = 0.9
@@ -37,13 +37,13 @@ def measure(
 ) -> Scenario:
     """Measure the scenario's real models on this device, at the batch sizes that it knows.
 
-    rests: as long as a GPU of the scenario has between requests, LONGEST_REST_S at most. At half of
-    its capacity and above it has next to none, and a device that has rested is slower: on a CPU,
-    caches are cold. Models that OUT/profile.toml has are not measured again. Returns the scenario
-    with those profiles. Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
+    rests: with rests, as a GPU of the scenario has them (`_rest_s`), and not back to back. Models
+    that OUT/profile.toml has are not measured again. Returns the scenario with those profiles.
+    Raises ProfileError, and KeyboardInterrupt on Ctrl-C.
     """
     file = out / "profile.toml"
-    names = _measured(scenario, file, box, progress, rests, QUANTILE, LOADS)
+    rest_s = _rest_s(scenario) if rests else 0.0
+    names = _measured(scenario, file, box, progress, rest_s, QUANTILE, LOADS)
     if not names:
         return scenario
     table = tomllib.loads(scenario.to_toml(scenario.policies))
@@ -60,12 +60,13 @@ def measure(
     )
 
 
-def measure_again(
-    scenario: Scenario, file: Path, box: Box, progress: Progress | None, rests: bool
-) -> None:
-    """Measure them in a few seconds, into a file that is written anew. Raises as `measure` does."""
+def measure_again(scenario: Scenario, file: Path, box: Box, progress: Progress | None) -> None:
+    """Measure them in a few seconds, with the scenario's rests, into a file that is written anew.
+
+    Raises as `measure` does.
+    """
     file.unlink(missing_ok=True)
-    _measured(scenario, file, box, progress, rests, AGAIN_QUANTILE, AGAIN_LOADS)
+    _measured(scenario, file, box, progress, _rest_s(scenario), AGAIN_QUANTILE, AGAIN_LOADS)
 
 
 def executions(scenario: Scenario, files: Sequence[Path]) -> list[Executions]:
@@ -87,8 +88,19 @@ def executions(scenario: Scenario, files: Sequence[Path]) -> list[Executions]:
     return came
 
 
+def _rest_s(scenario: Scenario) -> float:
+    """How long a GPU has nothing to do for each request, if each were a batch of its own.
+
+    A device that rests now and then is slower than one that never does, also in the batches that
+    follow each other: a CPU of two shared ones by a quarter.
+    """
+    work_ns, requests = work(scenario)
+    time_ns = scenario.spec.duration_s * scenario.spec.cluster.gpus * 1e9
+    return min(max(0.0, (time_ns - work_ns) / max(1, requests) / 1e9), LONGEST_REST_S)
+
+
 def _measured(
-    scenario: Scenario, file: Path, box: Box, progress: Progress | None, rests: bool,
+    scenario: Scenario, file: Path, box: Box, progress: Progress | None, rest_s: float,
     quantile: float, loads: int,
 ) -> set[str]:  # fmt: skip
     """The names of the real models, which are in the file now."""
@@ -101,11 +113,6 @@ def _measured(
     }  # fmt: skip
     if not names:
         return names
-    rest_s = 0.0
-    if rests:
-        requests = sum(len(times) for times, _, _ in arrivals(scenario).chunks)
-        between_s = scenario.spec.duration_s * scenario.spec.cluster.gpus / max(1, requests)
-        rest_s = min(between_s, LONGEST_REST_S)
     done = profile(
         sorted(names), sorted(sizes), file,
         box=box, quantile=quantile, loads=loads, rest_s=rest_s,

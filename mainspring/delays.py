@@ -128,14 +128,21 @@ def measure_delays(
     return came, timings
 
 
+def work(scenario: Scenario) -> tuple[float, int]:
+    """What the scenario's requests take of GPUs, in ns, in batches of the smallest size, and how
+    many there are."""
+    work_ns, requests = 0.0, 0
+    least_ns = [next(iter(model.profile.exec.values())).mean_ns() for model in scenario.models]
+    for _, models, _ in arrivals(scenario).chunks:
+        work_ns += sum(least_ns[model] for model in models.tolist())
+        requests += len(models)
+    return work_ns, requests
+
+
 def _share(scenario: Scenario) -> float:
     """The share of the requests that keep the GPUs busy for LOAD of the time, in batches of the
     smallest size."""
-    work_ns: float = sum(
-        next(iter(scenario.models[model].profile.exec.values())).mean_ns()
-        for _, models, _ in arrivals(scenario).chunks
-        for model in models.tolist()
-    )
+    work_ns, _ = work(scenario)
     time_ns = LOAD * scenario.spec.duration_s * 1e9 * scenario.spec.cluster.gpus
     return min(time_ns / max(work_ns, 1.0), 1.0)
 

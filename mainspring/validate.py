@@ -229,9 +229,8 @@ def _compared(
     def measure_again(file: Path) -> None:
         if measured:
             alone.measure_again(
-                scenario, file, box, lambda name, share: report(f"{name} alone", share),
-                rests=load is None,
-            )  # fmt: skip
+                scenario, file, box, lambda name, share: report(f"{name} alone", share)
+            )
 
     took = []
     for directory, beside in zip(live, before, strict=True):
