@@ -1,13 +1,17 @@
 import json
+import sys
 import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from mainspring import alone, load_scenario
 from mainspring.cli import main
-from mainspring.delays import summed_up
+from mainspring.delays import MeasuredDelays, summed_up
 from mainspring.live import TIMINGS
+from mainspring.scenario import ClusterSpec, DelaysUs, Scenario
+from mainspring.validate import validate_loads
 
 pytest.importorskip("zmq", reason="live runs need pip install 'mainspring[executor]'")
 from executor.timed import Timings
@@ -116,6 +120,28 @@ def test_a_simulation_has_delays_that_were_measured_in_other_runs(
     # Generous: a message takes some time, and less than a second on any machine.
     for name in ("client_to_controller", "controller_to_worker", "worker_to_controller"):
         assert all(0 < us < 1e6 for us in measured["delays_us"][name])
+
+
+@pytest.mark.parametrize(("measured", "stretch"), [(True, 1.0), (False, 1.3)])
+def test_capacity_is_that_of_a_device_which_never_rests(
+    measured: bool, stretch: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its profile was; of one from elsewhere only the calibration says how it is here."""
+    module = sys.modules["mainspring.validate"]
+    calibrated = MeasuredDelays("made up", DelaysUs(wake=5.0), {}, stretch=1.3)
+    asked: list[ClusterSpec] = []
+
+    def instead(scenario: Scenario, *_: object) -> None:
+        asked.append(scenario.spec.cluster)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(alone, "measure", lambda scenario, *_, **__: scenario)
+    monkeypatch.setattr(module, "measure_delays", lambda *_: (calibrated, Timings()))
+    monkeypatch.setattr(module, "find_capacity", instead)
+    with pytest.raises(KeyboardInterrupt):
+        validate_loads(load_scenario(SCENARIO), tmp_path / "v", measured=measured)
+    (cluster,) = asked
+    assert (cluster.stretch, cluster.delays_us.wake) == (stretch, 5.0)
 
 
 def test_a_spread_keeps_the_mean_of_what_was_measured() -> None:
