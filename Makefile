@@ -19,7 +19,7 @@ test: .venv/dev $(if $(filter no,$(TORCH)),,.venv/torch)
 # Other random worlds than yesterday, so many for each law: make soak EXAMPLES=100000
 EXAMPLES ?= 20000
 soak: .venv/dev
-	MAINSPRING_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/properties tests/executor/test_oip_fuzz.py tests/executor/test_wire.py tests/executor/test_wrong_messages.py tests/executor/test_leaks.py
+	MAINSPRING_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -o faulthandler_timeout=0 tests/properties tests/executor/test_oip_fuzz.py tests/executor/test_wire.py tests/executor/test_wrong_messages.py tests/executor/test_leaks.py
 
 lint: .venv/dev
 	$(BIN)/ruff check

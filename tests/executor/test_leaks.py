@@ -38,6 +38,9 @@ except (AttributeError, OSError):
 FEW = 700
 EXAMPLES = int(os.environ.get("MAINSPRING_EXAMPLES", FEW))
 
+WAIT_S = 60
+"""Nothing that is waited for takes so long."""
+
 LEAK = {"objects": 1, "bytes": 64, "files": 1}
 """The small thing."""
 
@@ -70,10 +73,17 @@ class Served:
 
     def weights(self) -> tuple[Weight, Weight]:
         """Of the service and of the worker, once both have nothing to do."""
-        while "mainspring_http_connections 1.0\n" not in self.client.ask("GET", "/metrics")[1]:
+        end = time.monotonic() + WAIT_S
+        while "mainspring_http_connections 1.0\n" not in self._metrics():
+            assert time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.5)  # some pings: the worker keeps what it reported until it is confirmed
         return self._weight(self.service), self._weight(self.worker)
+
+    def _metrics(self) -> str:
+        status, text = self.client.ask("GET", "/metrics")
+        assert status == 200, text
+        return text
 
     @staticmethod
     def _weight(process: subprocess.Popen[str]) -> Weight:
@@ -89,21 +99,21 @@ def served(*options: str) -> Iterator[Served]:
         yield one
         one.client.close()
         one.service.send_signal(signal.SIGTERM)
-        assert one.service.wait(60) == 0
+        assert one.service.wait(WAIT_S) == 0
 
 
 class Client:
     """A connection that is kept open, over which it asks."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self._file = self._socket.makefile("rb")
 
     def ask(self, method: str, path: str, data: bytes = b"", *headers: bytes) -> tuple[int, str]:
         """Status and text of the answer."""
         length = b"Content-Length: %d" % len(data)
         line = f"{method} {path} HTTP/1.1".encode()
-        self._socket.sendall(b"\r\n".join([line, b"Host: here", length, *headers, b"", data]))
+        self._socket.sendall(b"\r\n".join([line, b"Host: localhost", length, *headers, b"", data]))
         status = int(self._file.readline().split()[1])
         size = 0
         while line := self._file.readline().strip():
@@ -219,6 +229,7 @@ def leaked_by_messages(one: Served) -> list[str]:
     def stranger() -> Any:
         made = context.socket(zmq.DEALER)
         made.setsockopt(zmq.LINGER, 1_000)
+        made.setsockopt(zmq.RCVTIMEO, WAIT_S * 1_000)
         made.connect(one.workers_at)
         return made
 
@@ -247,9 +258,9 @@ def leaked_by_messages(one: Served) -> list[str]:
     return found
 
 
-REQUEST = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%s" % (
-    len(VALID),
-    VALID,
+REQUEST = (
+    b"POST /v2/models/double/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(VALID), VALID)
 )
 breaks = st.tuples(
     st.integers(0, len(REQUEST)),
@@ -262,7 +273,7 @@ breaks = st.tuples(
 def leaked_by_connections(one: Served) -> list[str]:
     def come_and_go(message: tuple[int, bytes, int, str]) -> None:
         end, noise, whole, how = message
-        with socket.create_connection(("127.0.0.1", one.port), timeout=60) as client:
+        with socket.create_connection(("127.0.0.1", one.port), timeout=WAIT_S) as client:
             with suppress(ConnectionError):
                 client.sendall(REQUEST * whole + REQUEST[:end] + noise)
                 if how == "read" and whole:
